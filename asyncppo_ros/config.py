@@ -1,0 +1,193 @@
+"""
+Every setting once: type, default, unit, range, description.  Declarations only.
+
+One tree for all processes: `Config` is what a YAML file, the command line, ROS parameters and
+Python fill (see `settings.py`).
+"""
+
+import dataclasses
+
+from asyncppo_ros.errors import ConfigError
+from asyncppo_ros.settings import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class PolicyConfig:
+    """The actor-critic network and the distribution of its actions."""
+
+    hidden_sizes: tuple[int, ...] = setting(
+        (64, 64), 'Widths of the hidden layers of the policy.', low=1, high=4096)
+    critic_hidden_sizes: tuple[int, ...] = setting(
+        (64, 64), 'Widths of the hidden layers of the critic.', low=1, high=4096)
+    activation: str = setting('tanh', 'Activation of the hidden layers.',
+                              choices=('tanh', 'elu', 'relu'))
+    initial_log_std: float = setting(
+        -0.5, 'Log standard deviation of the pre-tanh action at the start.', low=-5.0, high=2.0)
+    min_log_std: float = setting(-5.0, 'Lower clamp of the log standard deviation.',
+                                 low=-20.0, high=2.0)
+    max_log_std: float = setting(1.0, 'Upper clamp of the log standard deviation.',
+                                 low=-5.0, high=5.0)
+    normalize_observation: bool = setting(
+        True, 'Subtract the running mean of every observation and divide by its deviation.')
+    observation_clip: float = setting(
+        10.0, 'Normalized observations are clipped to this.', unit='deviations',
+        low=1.0, high=1000.0)
+
+    def __post_init__(self) -> None:
+        """Check what involves two settings."""
+        if not self.min_log_std <= self.initial_log_std <= self.max_log_std:
+            raise ConfigError(
+                f'policy.initial_log_std = {self.initial_log_std}: must lie between '
+                f'policy.min_log_std = {self.min_log_std} and policy.max_log_std = '
+                f'{self.max_log_std}')
+
+
+@dataclasses.dataclass(frozen=True)
+class PpoConfig:
+    """One dual-clip PPO update."""
+
+    learning_rate: float = setting(0.0003, 'Step size of Adam.', low=0.0, high=1.0)
+    schedule: str = setting(
+        'linear', 'How the learning rate changes: `linear` to 0 at env_steps, `adaptive` to hold '
+        'desired_kl, `constant`.', choices=('linear', 'adaptive', 'constant'))
+    desired_kl: float = setting(
+        0.01, 'KL divergence per update that the adaptive learning rate holds.',
+        low=0.000001, high=1.0)
+    epochs: int = setting(5, 'Passes over each batch.', low=1, high=100)
+    minibatch_size: int = setting(512, 'Transitions per gradient step.', unit='transitions',
+                                  low=1, high=10_000_000)
+    clip_ratio: float = setting(0.2, 'Half-width ε of the ratio clip.', low=0.01, high=1.0)
+    dual_clip: float = setting(
+        3.0, 'Bound c on the ratio where the advantage is negative; must exceed 1 + clip_ratio; '
+        '0 = off.', low=0.0, high=1000.0)
+    value_coefficient: float = setting(0.5, 'Weight of the value loss.', low=0.0, high=100.0)
+    entropy_coefficient: float = setting(
+        0.0, 'Weight of the entropy of the Gaussian before the tanh.', low=0.0, high=10.0)
+    max_gradient_norm: float = setting(0.5, 'Gradients are scaled down to this norm.',
+                                       low=0.001, high=1000.0)
+    normalize_advantage: bool = setting(
+        True, 'Subtract the mean of the advantages of a batch and divide by their deviation.')
+    normalize_return: bool = setting(
+        True, 'Let the critic learn value targets of mean 0 and deviation 1 (PopArt).')
+
+    def __post_init__(self) -> None:
+        """Refuse the form of dual clip that stops learning (DESIGN section 6)."""
+        if 0.0 < self.dual_clip <= 1.0 + self.clip_ratio:
+            raise ConfigError(
+                f'learner.ppo.dual_clip = {self.dual_clip}: must exceed 1 + '
+                f'learner.ppo.clip_ratio = {1.0 + self.clip_ratio}, or be 0 (off)')
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerConfig:
+    """The learner process."""
+
+    batch_size: int = setting(
+        8192, 'Transitions of one update; at least one chunk of every actor.',
+        unit='transitions', low=1, high=100_000_000)
+    discount: float = setting(0.99, 'Discount γ per control step.', low=0.0, high=1.0)
+    gae_lambda: float = setting(0.95, 'λ of the generalized advantage estimate.',
+                                low=0.0, high=1.0)
+    target_lag: int = setting(
+        1, 'Permits hold the policy lag at or below this; 0 = actors wait for each update.',
+        unit='versions', low=0, high=1000)
+    max_policy_lag: int = setting(
+        8, 'Chunks that are older when they are to be consumed are dropped and counted.',
+        unit='versions', low=0, high=100_000)
+    publish_updates: int = setting(1, 'Publish the policy every so many updates.',
+                                   unit='updates', low=1, high=1000)
+    publish_seconds: float = setting(
+        1.0, 'Publish the policy after this time even before publish_updates.',
+        unit='s', low=0.01, high=3600.0)
+    publish_max_hz: float = setting(100.0, 'Never publish faster than this.', unit='Hz',
+                                    low=0.1, high=1000.0)
+    max_bad_batches: int = setting(
+        3, 'Batches refused in a row for a non-finite loss before the last good state is '
+        'restored.', unit='batches', low=1, high=1000)
+    checkpoint_seconds: float = setting(60.0, 'Time between checkpoints.', unit='s',
+                                        low=1.0, high=86400.0)
+    keep_policies: int = setting(20, 'Policies kept in the run folder beside the newest.',
+                                 low=1, high=100_000)
+    threads: int = setting(0, 'Threads of torch.', low=1, high=1024, words={'auto': 0})
+    device: str = setting('auto', 'Where updates run: auto takes CUDA where it is found.',
+                          choices=('auto', 'cpu', 'cuda'))
+    ppo: PpoConfig = dataclasses.field(default_factory=PpoConfig)
+
+    def __post_init__(self) -> None:
+        """Check what involves two settings."""
+        if self.max_policy_lag < self.target_lag:
+            raise ConfigError(
+                f'learner.max_policy_lag = {self.max_policy_lag}: must be at least '
+                f'learner.target_lag = {self.target_lag}')
+        if self.publish_updates > self.target_lag + 1:
+            raise ConfigError(
+                f'learner.publish_updates = {self.publish_updates}: must be at most '
+                f'learner.target_lag + 1 = {self.target_lag + 1}, or actors wait for a policy '
+                'that is not published')
+
+
+@dataclasses.dataclass(frozen=True)
+class ActorConfig:
+    """An actor process."""
+
+    num_envs: int = setting(64, 'Simulations of each actor.', unit='environments',
+                            low=1, high=65536)
+    chunk_length: int = setting(32, 'Most control steps of one chunk (T).',
+                                unit='control steps', low=1, high=65536)
+    random_episode_start: bool = setting(
+        True, 'Cut the first episode of each environment at a random length, so that the '
+        'episodes of a batch are not all of one age.')
+
+
+@dataclasses.dataclass(frozen=True)
+class TransportConfig:
+    """Chunks and permits between actors and the learner."""
+
+    address: str = setting(
+        'tcp://127.0.0.1:5577', 'ZeroMQ address that the learner binds and actors connect to.')
+    heartbeat_s: float = setting(0.5, 'Time between signs of life of an actor.', unit='s',
+                                 low=0.05, high=60.0)
+    heartbeat_timeout_s: float = setting(
+        10.0, 'An actor silent for longer loses its permits.', unit='s', low=0.5, high=3600.0)
+    allow_plain_text: bool = setting(
+        False, 'Allow an address that other hosts reach without encryption.')
+
+    def __post_init__(self) -> None:
+        """Check what involves two settings."""
+        if self.heartbeat_timeout_s < 2.0 * self.heartbeat_s:
+            raise ConfigError(
+                f'transport.heartbeat_timeout_s = {self.heartbeat_timeout_s}: must be at least '
+                f'twice transport.heartbeat_s = {self.heartbeat_s}')
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """Deterministic evaluation, in a process of its own."""
+
+    episodes: int = setting(20, 'Episodes of each evaluation while training.', low=1,
+                            high=100_000)
+    final_episodes: int = setting(100, 'Episodes of the evaluation at the end.', low=1,
+                                  high=100_000)
+    every_seconds: float = setting(20.0, 'Time between the starts of two evaluations.', unit='s',
+                                   low=1.0, high=86400.0)
+    seed: int = setting(1_000_003, 'Seed of the evaluation episodes.', low=0, high=2 ** 31 - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The whole settings tree, which every node declares."""
+
+    task: str = setting('reach', 'What is learned: reach, cartpole_swingup, HalfCheetah-v5, '
+                        'gymnasium:ID, or my_pkg.my_module:MyTask.')
+    seed: int = setting(0, 'Seed of all random numbers.', low=0, high=2 ** 31 - 1)
+    env_steps: int = setting(
+        1_000_000, 'Training ends after this many transitions were consumed.',
+        unit='control steps', low=1, high=10 ** 15)
+    run_dir: str = setting('', 'Folder of the run; empty = runs/TASK-DATE-TIME.')
+    num_actors: int = setting(0, 'Actor processes on this host; auto follows the cores.',
+                              low=1, high=4096, words={'auto': 0})
+    actor: ActorConfig = dataclasses.field(default_factory=ActorConfig)
+    policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
+    learner: LearnerConfig = dataclasses.field(default_factory=LearnerConfig)
+    transport: TransportConfig = dataclasses.field(default_factory=TransportConfig)
+    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
