@@ -1,0 +1,1 @@
+"""What runs on the robot and in simulation alike: numpy only."""

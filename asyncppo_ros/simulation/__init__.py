@@ -1,0 +1,1 @@
+"""The world: batched MuJoCo, tasks, the Gymnasium adapter."""

@@ -1,0 +1,78 @@
+"""The interface between acting and any world: a batch of N environments stepped together."""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+
+class StepResult(NamedTuple):
+    """
+    What one control step of N environments gave.
+
+    Attributes
+    ----------
+    reward : float32 [N]
+        Unscaled.
+    terminated, truncated : bool [N]
+        A terminal state of the task; an episode cut from outside (time limit).  Never both.
+    final_index : int [K]
+        The environments that were truncated in this step.
+    final_observation : float32 [K, O]
+        Their true last observations (the new rows already begin the next episodes).
+    episodes : float32 [E, 3]
+        Return, length [control steps] and success (1, 0, -1 = the task has none) of each
+        episode that ended in this step, in the order of the environments.
+
+    """
+
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    final_index: np.ndarray
+    final_observation: np.ndarray
+    episodes: np.ndarray
+
+
+class Environment(Protocol):
+    """
+    A batch of N environments that reset themselves.
+
+    Attributes
+    ----------
+    task : str
+        The name under which the task was found.
+    num_envs, observation_size, action_size : int
+        N, O, A.
+    control_dt : float
+        Period of a control step [s].
+
+    """
+
+    task: str
+    num_envs: int
+    observation_size: int
+    action_size: int
+    control_dt: float
+
+    def reset(self, out: np.ndarray) -> None:
+        """Begin an episode in every environment; write float32 [N, O] to `out`."""
+
+    def step(self, action: np.ndarray, out: np.ndarray) -> StepResult:
+        """
+        Make one control step, reset what ended, write the observation that follows.
+
+        Parameters
+        ----------
+        action : float32 [N, A]
+            In (-1, 1), after the tanh.
+        out : float32 [N, O]
+            Receives the observation of each environment after the step; of a new episode
+            where the old one ended.
+
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """Give what the card of an artefact says of the task (JSON types only)."""
+
+    def close(self) -> None:
+        """Free what the environment holds."""

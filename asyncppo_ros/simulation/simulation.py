@@ -1,0 +1,224 @@
+"""A batch of MuJoCo simulations of one task, as an `Environment`."""
+
+import math
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from asyncppo_ros.errors import TaskError
+from asyncppo_ros.robot.actions import ActionMap
+from asyncppo_ros.robot.observation import Observation
+from asyncppo_ros.simulation.environment import StepResult
+from asyncppo_ros.simulation.episodes import Episodes, generators
+from asyncppo_ros.simulation.model import actuators_of, find_model, load_model, require
+from asyncppo_ros.simulation.physics import Physics
+from asyncppo_ros.simulation.state import allocate, field_shape
+from asyncppo_ros.simulation.task import Task
+
+
+class BatchedSimulation:
+    """
+    N simulations of one task, stepped together in one thread.
+
+    Environment i draws its random numbers from a generator of its own, made from (seed, i):
+    the same seed gives the same numbers bit for bit, whatever N is.
+
+    Parameters
+    ----------
+    task : Task
+        What is simulated.
+    num_envs : int
+        N.
+    seed : int
+        Of all random numbers.
+    random_episode_start : bool
+        Cut the first episode of each environment at a random length; it counts as truncated and
+        is left out of the `episodes` of the results.
+    name : str
+        The name under which the task was found; by default 'module:Class'.
+
+    Raises
+    ------
+    TaskError, ResourceError
+        The task or its model has an error.
+
+    """
+
+    def __init__(self, task: Task, num_envs: int, seed: int, random_episode_start: bool = False,
+                 name: str = '') -> None:
+        kind = type(task)
+        self.task = name or f'{kind.__module__}:{kind.__qualname__}'
+        self._title = f'task {kind.__qualname__}'
+        self._task = task
+        self.num_envs = num_envs
+        self.control_dt = task.control_dt
+        model = load_model(find_model(task.model, kind), self._title)
+        substeps = self._substeps(model.opt.timestep)
+        task.setup(model)
+        self._observation = Observation(task.observation())
+        self._actions = self._checked_actions(task.action())
+        self.observation_size = self._observation.size
+        self.action_size = self._actions.size
+        self._actuators = actuators_of(model, self._actions.joints, self._title)
+        keyframe = require(model, 'key', task.keyframe, self._title) if task.keyframe else -1
+        self._make_state(model, substeps, keyframe)
+        self._generators = generators(seed, num_envs)
+        self._episodes = Episodes(self.state.steps, round(task.time_limit / task.control_dt),
+                                  self._generators, random_episode_start)
+        # Given whenever no episode ends.
+        self._nothing = (np.empty((0, self.observation_size), dtype=np.float32),
+                         np.empty((0, 3), dtype=np.float32))
+        #: How many episodes ended because the physics became unstable.
+        self.instabilities = 0
+
+    def reset(self, out: np.ndarray) -> None:
+        """Begin an episode in every environment; write float32 [N, O] to `out`."""
+        self._episodes.begin_all()
+        self._begin(np.arange(self.num_envs), out)
+
+    def step(self, action: np.ndarray, out: np.ndarray) -> StepResult:
+        """
+        Make one control step, reset what ended, write the observation that follows.
+
+        See `Environment.step`.
+
+        Raises
+        ------
+        TaskError
+            A term, the reward or the termination has a wrong shape or is not finite.
+
+        """
+        state, task = self.state, self._task
+        state.last_action[...] = action
+        self._actions.command(state.last_action, state, self._command)
+        if self._command is not self._physics.control:
+            self._physics.control[:, self._actuators] = self._command
+        state.previous_qpos[...] = state.qpos
+        state.previous_qvel[...] = state.qvel
+        self._physics.step()
+        unstable = self._physics.unstable()
+        if len(unstable):
+            self._take_back(unstable)
+        np.add(state.steps, 1, out=state.steps)
+        reward = self._checked_reward(task.reward(state, state.last_action))
+        terminated = self._checked_terminated(task.terminated(state))
+        if len(unstable):
+            terminated[unstable] = True
+        self._observation.observe(state, out)
+        self._episodes.count(reward)
+        truncated = self._episodes.steps >= self._episodes.limit
+        truncated &= ~terminated
+        return self._end(reward, terminated, truncated, unstable, out)
+
+    def describe(self) -> dict[str, Any]:
+        """
+        Give what the card of an artefact says of the task (JSON types only).
+
+        Keys: task, control_dt, observation (entries of `Observation.card`), action
+        (`ActionMap.card`), start_pose (joint to position [rad] or [m]), deployable, and
+        simulation_only (names of the terms that no robot can measure).
+        """
+        return {'task': self.task, 'control_dt': self.control_dt,
+                'observation': self._observation.card(), 'action': self._actions.card(),
+                'start_pose': dict(self._start_pose),
+                'deployable': not self._observation.simulation_only,
+                'simulation_only': list(self._observation.simulation_only)}
+
+    def close(self) -> None:
+        """Free what the environment holds; MuJoCo's memory goes with the last reference."""
+
+    def _make_state(self, model: mujoco.MjModel, substeps: int, keyframe: int) -> None:
+        task, data = self._task, mujoco.MjData(model)
+        self.model = model
+        self.state = allocate(model, self.num_envs, self.action_size, task.control_dt,
+                              task.commands, task.memory,
+                              {name: field_shape(data, name) for name in task.data_fields})
+        self._physics = Physics(model, self.state, substeps, keyframe)
+        self._physics.nominal(0)
+        columns = self.state.columns(self._actions.joints)
+        self.state.refresh()
+        self._start_pose = tuple(zip(self._actions.joints,
+                                     self.state.joint_position[0, columns].tolist()))
+        # Commands go straight to the actuators where the order is the same.
+        same_order = self._actuators == list(range(model.nu))
+        self._command = (self._physics.control if same_order
+                         else np.zeros((self.num_envs, self.action_size)))
+
+    def _begin(self, environments: np.ndarray, out: np.ndarray) -> None:
+        state = self.state
+        for index in environments:
+            self._physics.nominal(index)
+            self._task.reset(state, int(index), self._generators[index])
+            self._physics.begin(index)
+        state.previous_qpos[environments] = state.qpos[environments]
+        state.previous_qvel[environments] = state.qvel[environments]
+        state.last_action[environments] = 0.0
+        for rows in state.memory.values():
+            rows[environments] = 0.0
+        state.refresh()
+        self._actions.reset(state, environments)
+        self._observation.reset(state, environments, out)
+
+    def _end(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
+             unstable: np.ndarray, out: np.ndarray) -> StepResult:
+        ended = np.flatnonzero(terminated | truncated)
+        if not len(ended):
+            return StepResult(reward, terminated, truncated, ended, *self._nothing)
+        success = self._task.success(self.state)
+        if success is not None:
+            success = self._checked('success', success).copy()
+            success[unstable] = False
+        episodes = self._episodes.finish(ended, success)
+        final_index = np.flatnonzero(truncated)
+        final_observation = out[final_index]
+        self._begin(ended, out)
+        return StepResult(reward, terminated, truncated, final_index, final_observation,
+                          episodes)
+
+    def _take_back(self, unstable: np.ndarray) -> None:
+        """Put unstable environments back to before the step: finite numbers to end with."""
+        self.instabilities += len(unstable)
+        state = self.state
+        state.qpos[unstable] = state.previous_qpos[unstable]
+        state.qvel[unstable] = state.previous_qvel[unstable]
+        state.actuator_force[unstable] = 0.0
+        for rows in state.fields.values():
+            rows[unstable] = 0.0
+        state.refresh()
+
+    def _substeps(self, physics_dt: float) -> int:
+        ratio = self.control_dt / physics_dt
+        if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6:
+            raise TaskError(f'{self._title}: control_dt = {self.control_dt} s: must be a whole '
+                            f'multiple of the timestep of the model, {physics_dt:g} s')
+        return round(ratio)
+
+    def _checked_actions(self, actions: ActionMap) -> ActionMap:
+        if not isinstance(actions, ActionMap):
+            raise TaskError(f'{self._title}: action() gave {actions!r}, expected an ActionMap')
+        if actions.control_dt != self.control_dt:
+            raise TaskError(f'{self._title}: the action map has control_dt = '
+                            f'{actions.control_dt} s, the task {self.control_dt} s')
+        return actions
+
+    def _checked(self, what: str, value: Any) -> np.ndarray:
+        if np.shape(value) != (self.num_envs,):
+            raise TaskError(f'{self._title}: {what}() gave shape {np.shape(value)}, expected '
+                            f'{(self.num_envs,)}: one value per environment')
+        return np.asarray(value)
+
+    def _checked_reward(self, value: Any) -> np.ndarray:
+        reward = self._checked('reward', value).astype(np.float32)
+        if not math.isfinite(np.dot(reward, reward)):
+            for environment in np.flatnonzero(~np.isfinite(reward)):
+                raise TaskError(f'{self._title}: reward() gave {reward[environment]} in '
+                                f'environment {environment}')
+        return reward
+
+    def _checked_terminated(self, value: Any) -> np.ndarray:
+        terminated = self._checked('terminated', value)
+        if terminated.dtype != np.bool_:
+            raise TaskError(f'{self._title}: terminated() gave {terminated.dtype}, expected '
+                            'bool')
+        return terminated.copy()

@@ -1,0 +1,127 @@
+"""The state of N simulations: a `RobotState` whose arrays are views of MuJoCo's rows."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from asyncppo_ros.errors import TaskError
+from asyncppo_ros.robot.state import contiguous, project_gravity, RobotState, rows
+
+_ONE_AXIS = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class SimulationState(RobotState):
+    """
+    What simulations know beyond a robot.
+
+    Attributes
+    ----------
+    qpos : float64 [N, nq]
+        Generalised positions, as MuJoCo orders them.
+    qvel : float64 [N, nv]
+        Generalised velocities.
+    actuator_force : float64 [N, nv]
+        Generalised forces of the actuators (MuJoCo's qfrc_actuator).
+    previous_qpos, previous_qvel : float64
+        From before the last control step.
+    steps : int64 [N]
+        Control steps of the episode so far.
+    control_dt : float
+        Period of a control step [s].
+    memory : dict from str to float64 [N, k]
+        What the task keeps; zero at the start of an episode.
+    fields : dict from str to float64 [N, ...]
+        The task's `data_fields`.
+
+    """
+
+    qpos: np.ndarray
+    qvel: np.ndarray
+    actuator_force: np.ndarray
+    previous_qpos: np.ndarray
+    previous_qvel: np.ndarray
+    steps: np.ndarray
+    control_dt: float
+    memory: dict[str, np.ndarray]
+    fields: dict[str, np.ndarray]
+    _base: tuple[int, int] | None
+    _copied: tuple[tuple[np.ndarray, np.ndarray, Any], ...]
+
+    @property
+    def time(self) -> np.ndarray:
+        """Time since the start of each episode, float64 [N] [s]."""
+        return self.steps * self.control_dt
+
+    def refresh(self) -> None:
+        """Bring what is not a view up to date with `qpos` and `qvel`."""
+        for target, source, columns in self._copied:
+            target[...] = source[:, columns]
+        if self._base is not None:
+            project_gravity(self.base_orientation, self.projected_gravity)
+
+
+def allocate(model: mujoco.MjModel, num_envs: int, action_size: int, control_dt: float,
+             commands: Mapping[str, int], memory: Mapping[str, int],
+             fields: Mapping[str, tuple[int, ...]]) -> SimulationState:
+    """
+    Make the rows of `num_envs` simulations of one model.
+
+    Parameters
+    ----------
+    fields : mapping from str to tuple of int
+        Shape of each further MjData array.
+
+    """
+    joints = [j for j in range(model.njnt) if model.jnt_type[j] in _ONE_AXIS]
+    names = [model.joint(j).name or f'joint{j}' for j in joints]
+    positions = contiguous([int(model.jnt_qposadr[j]) for j in joints])
+    velocities = contiguous([int(model.jnt_dofadr[j]) for j in joints])
+    qpos, qvel = np.zeros((num_envs, model.nq)), np.zeros((num_envs, model.nv))
+    force = np.zeros_like(qvel)
+    robot = rows(names, action_size, num_envs, commands)
+    robot['joint_position'] = qpos[:, positions]
+    robot['joint_velocity'] = qvel[:, velocities]
+    robot['joint_effort'] = force[:, velocities]
+    # Indexing by an array copies, so those must be copied again after every step.
+    copied = [(robot[name], source, columns) for name, source, columns in
+              (('joint_position', qpos, positions), ('joint_velocity', qvel, velocities),
+               ('joint_effort', force, velocities)) if not isinstance(columns, slice)]
+    base = _base(model)
+    if base is not None:
+        robot['base_orientation'] = qpos[:, base[0] + 3:base[0] + 7]
+        robot['base_angular_velocity'] = qvel[:, base[1] + 3:base[1] + 6]
+    return SimulationState(
+        **robot, qpos=qpos, qvel=qvel, actuator_force=force, previous_qpos=qpos.copy(),
+        previous_qvel=qvel.copy(), steps=np.zeros(num_envs, dtype=np.int64),
+        control_dt=control_dt,
+        memory={name: np.zeros((num_envs, size)) for name, size in memory.items()},
+        fields={name: np.zeros((num_envs, *shape)) for name, shape in fields.items()},
+        _base=base, _copied=tuple(copied))
+
+
+def field_shape(data: mujoco.MjData, name: str) -> tuple[int, ...]:
+    """
+    Find the shape of one array of MjData.
+
+    Raises
+    ------
+    TaskError
+        MjData has no such array of floats.
+
+    """
+    value = getattr(data, name, None)
+    if not isinstance(value, np.ndarray) or value.dtype != np.float64:
+        raise TaskError(f'data_fields: MjData has no array of floats named {name!r}')
+    return value.shape
+
+
+def _base(model: mujoco.MjModel) -> tuple[int, int] | None:
+    """Find the first free joint: its addresses in qpos and qvel."""
+    free = np.flatnonzero(model.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE))
+    if not len(free):
+        return None
+    return int(model.jnt_qposadr[free[0]]), int(model.jnt_dofadr[free[0]])

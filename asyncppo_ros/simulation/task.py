@@ -1,0 +1,108 @@
+"""What a task is: the robot, what it sees, what it may do, and what is asked of it."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asyncppo_ros.robot.actions import ActionMap
+from asyncppo_ros.robot.terms import Term
+
+if TYPE_CHECKING:
+    import mujoco
+
+    from asyncppo_ros.simulation.state import SimulationState
+
+
+class Task:
+    """
+    Subclass this in a package of your own and train it as ``my_pkg.my_module:MyTask``.
+
+    Every method works on all N environments at once, except `reset`.
+
+    Attributes
+    ----------
+    model : str
+        MJCF file: absolute, relative to the file of the class, or ``package://PACKAGE/PATH``.
+    keyframe : str
+        Of the model, where episodes start; empty = the model's reference pose.
+    control_dt : float
+        Period of a control step, a whole multiple of the model's timestep [s].
+    time_limit : float
+        Length after which an episode is truncated [s]; 0 = none.
+    commands : mapping from str to int
+        Names and sizes of what is asked, kept in ``state.command``; `reset` chooses the values.
+    memory : mapping from str to int
+        Names and sizes of what the task keeps for each environment in ``state.memory``; zero at
+        the start of an episode.
+    data_fields : tuple of str
+        Further arrays of MjData for ``state.fields``: 'actuator_force', 'site_xpos',
+        'cfrc_ext'.  They are as MuJoCo left them in the last physics step, that is, what depends
+        on positions belongs to the positions before that physics step.
+
+    """
+
+    model: str = ''
+    keyframe: str = ''
+    control_dt: float = 0.02
+    time_limit: float = 0.0
+    commands: Mapping[str, int] = {}
+    memory: Mapping[str, int] = {}
+    data_fields: tuple[str, ...] = ()
+
+    def setup(self, model: 'mujoco.MjModel') -> None:
+        """Look at or change the model once, before anything else is called."""
+
+    def observation(self) -> Iterable[Term]:
+        """Give the observation terms in order."""
+        raise NotImplementedError
+
+    def action(self) -> ActionMap:
+        """Give the joints that are moved, and how."""
+        raise NotImplementedError
+
+    def reset(self, state: 'SimulationState', index: int, rng: np.random.Generator) -> None:
+        """
+        Choose the start of an episode of one environment.
+
+        Parameters
+        ----------
+        state : SimulationState
+            ``state.qpos[index]`` and ``state.qvel[index]`` hold the nominal start pose at rest;
+            change them in place, and write ``state.command[name][index]``.
+        index : int
+            The environment.
+        rng : numpy Generator
+            Of this environment; the only source of random numbers.
+
+        """
+
+    def reward(self, state: 'SimulationState', action: np.ndarray) -> np.ndarray:
+        """
+        Give the reward of the control step that was made.
+
+        Parameters
+        ----------
+        state : SimulationState
+            After the step; ``state.previous_qpos`` and ``previous_qvel`` are from before it.
+        action : float64 [N, A]
+            Of the policy, in (-1, 1).
+
+        Returns
+        -------
+        float [N]
+
+        """
+        raise NotImplementedError
+
+    def terminated(self, state: 'SimulationState') -> np.ndarray:
+        """Say which environments reached a terminal state, bool [N]; by default none."""
+        return np.zeros(state.num_envs, dtype=bool)
+
+    def success(self, state: 'SimulationState') -> np.ndarray | None:
+        """
+        Say which environments have succeeded, bool [N]; by default the task has no success.
+
+        It is asked at the end of episodes, before anything is reset.
+        """
+        return None

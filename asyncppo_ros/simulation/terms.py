@@ -1,0 +1,38 @@
+"""Observation terms that no robot can measure: a policy that needs one is refused there."""
+
+from typing import Any
+
+import numpy as np
+
+from asyncppo_ros.errors import TaskError
+from asyncppo_ros.robot.state import RobotState
+from asyncppo_ros.robot.terms import factory, Term
+
+
+@factory
+def qpos(size: int, first: int = 0) -> Term:
+    """Give MuJoCo's generalised positions from number `first` on."""
+    return Term(lambda state: _rows(state, 'qpos')[:, first:first + size], size, 'm|rad',
+                simulation_only=True)
+
+
+@factory
+def qvel(size: int, first: int = 0) -> Term:
+    """Give MuJoCo's generalised velocities from number `first` on."""
+    return Term(lambda state: _rows(state, 'qvel')[:, first:first + size], size, 'm/s|rad/s',
+                simulation_only=True)
+
+
+@factory
+def gymnasium_observation(environment: str, size: int) -> Term:
+    """Stand for the whole observation of a Gymnasium environment."""
+    def function(state: RobotState) -> np.ndarray:
+        raise TaskError(f'the observation of {environment} exists only in Gymnasium')
+    return Term(function, size, simulation_only=True, name=f'observation of {environment}')
+
+
+def _rows(state: RobotState, name: str) -> Any:
+    rows = getattr(state, name, None)
+    if rows is None:
+        raise TaskError(f'observation term {name!r} exists only in simulation')
+    return rows
