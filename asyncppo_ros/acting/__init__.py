@@ -1,0 +1,1 @@
+"""Acting: a snapshot and an environment make chunks and evaluations."""

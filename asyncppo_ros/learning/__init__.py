@@ -1,0 +1,1 @@
+"""The learner: batches, advantages, losses, updates, books, checkpoints."""

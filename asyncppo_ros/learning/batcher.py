@@ -1,0 +1,208 @@
+"""Chunks in, batches out: FIFO, with the age of everything measured when it is consumed."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+import threading
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from asyncppo_ros.chunk import Chunk, Identity
+
+
+class ReceivedChunk(NamedTuple):
+    """
+    A chunk that passed every check.
+
+    Attributes
+    ----------
+    chunk : Chunk
+    received_ns : int
+        The learner's steady clock when it arrived [ns].
+    transport_ns : int
+        Half a round trip, measured by the actor [ns].
+
+    """
+
+    chunk: Chunk
+    received_ns: int
+    transport_ns: int = 0
+
+
+class Spread(NamedTuple):
+    """Smallest, mean, 95th percentile and largest of a number over the chunks of a batch."""
+
+    minimum: float
+    mean: float
+    p95: float
+    maximum: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> 'Spread':
+        """Summarize at least one value."""
+        array = np.asarray(values, np.float64)
+        return cls(float(array.min()), float(array.mean()),
+                   float(np.quantile(array, 0.95, method='inverted_cdf')), float(array.max()))
+
+
+class SampleAge(NamedTuple):
+    """
+    Time from the first step of a chunk to its use [ms], in its parts.
+
+    Every part is measured by one clock; `total` is their sum, chunk by chunk.
+    """
+
+    collecting: Spread
+    waiting: Spread
+    transport: Spread
+    learner: Spread
+    total: Spread
+
+
+class ConsumedChunks(NamedTuple):
+    """
+    The chunks of one update.
+
+    Attributes
+    ----------
+    chunks : tuple of Chunk
+        In the order of arrival, together at least `batch_size` transitions.
+    transitions : int
+    lag_versions, lag_gradient_steps : Spread
+        Learner minus behaviour policy, one value per chunk.
+    sample_age : SampleAge
+
+    """
+
+    chunks: tuple[Chunk, ...]
+    transitions: int
+    lag_versions: Spread
+    lag_gradient_steps: Spread
+    sample_age: SampleAge
+
+
+def policy_lag(chunk: Chunk, current: Identity) -> int | None:
+    """
+    Give the age of a chunk's policy in versions, ≥ 0.
+
+    Versions go on across generations.  None: the policy is none of this learner's past, because
+    a later generation began from an older state.
+    """
+    lag = current.policy_version - chunk.policy_version
+    if lag < 0 or chunk.generation > current.generation:
+        return None
+    return lag
+
+
+class Batcher:
+    """
+    Collects chunks until they make a batch; thread-safe.
+
+    Parameters
+    ----------
+    batch_size : int
+        Fewest transitions of a batch.
+    max_policy_lag : int
+        Chunks that are older when they would be consumed are dropped [versions].
+    on_dropped : callable
+        Is given the chunks that were dropped, outside the lock, by the consumer's thread.
+    clock_ns : callable
+        The learner's steady clock [ns].
+
+    """
+
+    def __init__(self, batch_size: int, max_policy_lag: int,
+                 on_dropped: Callable[[list[Chunk]], None] = lambda chunks: None,
+                 clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self.batch_size = batch_size
+        self.max_policy_lag = max_policy_lag
+        self.on_dropped = on_dropped
+        self._clock_ns = clock_ns
+        self._queue: deque[ReceivedChunk] = deque()
+        self._transitions = 0
+        self._arrived = threading.Condition()
+
+    @property
+    def transitions(self) -> int:
+        """Number of transitions that wait."""
+        return self._transitions
+
+    def offer(self, chunk: Chunk, received_ns: int, transport_ns: int = 0) -> None:
+        """Add a checked chunk; never waits (permits bound how much there is)."""
+        with self._arrived:
+            self._queue.append(ReceivedChunk(chunk, received_ns, transport_ns))
+            self._transitions += chunk.transitions
+            self._arrived.notify_all()
+
+    def next_batch(self, current: Identity, gradient_steps: int,
+                   timeout: float) -> ConsumedChunks | None:
+        """
+        Take the next batch.
+
+        Parameters
+        ----------
+        current : Identity
+            The learner's policy; fixed for as long as this call takes.
+        gradient_steps : int
+            The learner's, for the lag.
+        timeout : float
+            Longest wait [s]; 0 = do not wait.
+
+        Returns
+        -------
+        batch : ConsumedChunks or None
+            None when there is no full batch in time.
+
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            with self._arrived:
+                dropped = self._remove_stale(current)
+                taken = self._take() if self._transitions >= self.batch_size else []
+                if not taken and not dropped:
+                    # Drops are reported before any wait: they make room for new permits.
+                    remaining = deadline - time.monotonic()
+                    if remaining <= 0.0:
+                        return None
+                    self._arrived.wait(remaining)
+            if dropped:
+                self.on_dropped(dropped)
+            if taken:
+                return self._measured(taken, current, gradient_steps)
+
+    def _remove_stale(self, current: Identity) -> list[Chunk]:
+        kept: deque[ReceivedChunk] = deque()
+        dropped = []
+        for received in self._queue:
+            lag = policy_lag(received.chunk, current)
+            if lag is None or lag > self.max_policy_lag:
+                dropped.append(received.chunk)
+                self._transitions -= received.chunk.transitions
+            else:
+                kept.append(received)
+        self._queue = kept
+        return dropped
+
+    def _take(self) -> list[ReceivedChunk]:
+        taken, transitions = [], 0
+        while transitions < self.batch_size:
+            received = self._queue.popleft()
+            taken.append(received)
+            transitions += received.chunk.transitions
+        self._transitions -= transitions
+        return taken
+
+    def _measured(self, taken: list[ReceivedChunk], current: Identity,
+                  gradient_steps: int) -> ConsumedChunks:
+        now_ns = self._clock_ns()
+        chunks = tuple(received.chunk for received in taken)
+        parts = np.array([(received.chunk.collecting_ns, received.chunk.waiting_ns,
+                           received.transport_ns, now_ns - received.received_ns)
+                          for received in taken], np.float64) * 1e-6  # [chunk, part]
+        return ConsumedChunks(
+            chunks, sum(chunk.transitions for chunk in chunks),
+            Spread.of([policy_lag(chunk, current) or 0 for chunk in chunks]),
+            # A refused batch takes gradient steps back, so the difference may dip below 0.
+            Spread.of([max(0, gradient_steps - chunk.gradient_steps) for chunk in chunks]),
+            SampleAge(*(Spread.of(part) for part in (*parts.T, parts.sum(1)))))

@@ -1,0 +1,295 @@
+"""Learner: dual-clip PPO updates, each of which ends with policy_version + 1."""
+
+from collections.abc import Callable, Mapping, Sequence
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from asyncppo_ros.chunk import Chunk, Identity
+from asyncppo_ros.config import Config
+from asyncppo_ros.learning import losses
+from asyncppo_ros.learning.transitions import join, raw_observations, Transitions
+from asyncppo_ros.policy.network import ActorCritic
+from asyncppo_ros.policy.normalizer import RunningMoments, ScalarScale
+from asyncppo_ros.policy.snapshot import PolicySnapshot
+from asyncppo_ros.robot.numpy_policy import normalizer_arrays
+
+# Bounds and steps of the adaptive learning rate.
+LEARNING_RATE_RANGE = (1e-6, 1e-2)
+LEARNING_RATE_STEP = 1.5
+
+
+class BadBatch(ArithmeticError):
+    """A loss or gradient was not finite; the update was undone."""
+
+
+class Learner:
+    """
+    Everything that an update changes, and the update.
+
+    Parameters
+    ----------
+    config : Config
+        The settings of the run.
+    task : mapping
+        What the environment says of itself (`Environment.describe`), for the card.
+    observation_size, action_size : int
+        O and A.
+    run_id : int
+        Of the run, for the card.
+
+    Attributes
+    ----------
+    generation, policy_version, gradient_steps, env_steps : int
+        The counters that a snapshot carries.
+    learning_rate : float
+        Of the schedule.
+    learning_rate_scale : float
+        The optimizer's step size is `learning_rate` times this.
+
+    """
+
+    def __init__(self, config: Config, task: Mapping[str, Any], observation_size: int,
+                 action_size: int, run_id: int) -> None:
+        self.config = config
+        self.ppo = config.learner.ppo
+        self.task = task
+        self.run_id = run_id
+        self.device = _device(config.learner.device)
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.network = ActorCritic(observation_size, action_size, config.policy,
+                                   self.generator).to(self.device)
+        self.optimizer = torch.optim.Adam(self.network.parameters(), self.ppo.learning_rate,
+                                          eps=1e-5, fused=True)
+        self.normalizer = RunningMoments(observation_size)
+        self.pending_normalizer = self.normalizer.copy()
+        self.value_scale = ScalarScale()
+        self.learning_rate = self.ppo.learning_rate
+        # Lowered whenever a state had to be restored after non-finite losses.
+        self.learning_rate_scale = 1.0
+        self.generation = 0
+        self.policy_version = 0
+        self.gradient_steps = 0
+        self.env_steps = 0
+        self.bad_batches = 0
+
+    @property
+    def identity(self) -> Identity:
+        """Of the policy as it is now."""
+        return Identity(self.generation, self.policy_version)
+
+    def update(self, chunks: Sequence[Chunk],
+               should_stop: Callable[[], bool] = lambda: False) -> dict[str, float]:
+        """
+        Make all epochs over the transitions of some chunks.
+
+        Parameters
+        ----------
+        chunks : sequence of Chunk
+            Checked and admitted.
+        should_stop : callable, optional
+            Asked between gradient steps: True ends the update early, as a shorter one.
+
+        Returns
+        -------
+        dict from str to float
+            Metrics of the update, by the names of `metrics.METRICS`.
+
+        Raises
+        ------
+        BadBatch
+            A loss or gradient was not finite.  Nothing changed but the counters of
+            transitions and of bad batches.
+
+        """
+        batch = join(chunks, self._normalized, self._values, self.config.learner.discount,
+                     self.config.learner.gae_lambda)
+        before = self._undo_point()
+        try:
+            metrics = self._optimize(batch, should_stop)
+        except BadBatch:
+            self._undo(before)
+            self.bad_batches += 1
+            raise
+        finally:
+            self.env_steps += len(batch)
+        if self.config.policy.normalize_observation:
+            self.pending_normalizer.merge(raw_observations(chunks))
+        self.policy_version += 1
+        return metrics
+
+    def snapshot(self) -> PolicySnapshot:
+        """
+        Give the policy as it is now, for publication.
+
+        The statistics gathered since the last snapshot take effect here, in the learner and
+        in everyone who receives the snapshot at once.
+        """
+        self.normalizer = self.pending_normalizer.copy()
+        card = {
+            'run_id': self.run_id, 'generation': self.generation,
+            'policy_version': self.policy_version, 'gradient_steps': self.gradient_steps,
+            'env_steps': self.env_steps, 'task': self.task,
+            'architecture': self.architecture()}
+        tensors = self.network.policy_tensors() | {
+            'normalizer.mean': self.normalizer.mean,
+            'normalizer.variance': self.normalizer.variance,
+            'normalizer.count': np.array([self.normalizer.count])}
+        return PolicySnapshot.make(card, tensors)
+
+    def architecture(self) -> dict[str, Any]:
+        """Give the card's entry that a reader rebuilds the network from."""
+        policy = self.config.policy
+        return {
+            'distribution': self.network.distribution.name,
+            'hidden_sizes': list(policy.hidden_sizes), 'activation': policy.activation,
+            'observation_clip': policy.observation_clip,
+            'observation_size': len(self.normalizer.mean),
+            'action_size': len(self.network.log_std)}
+
+    def _optimize(self, batch: Transitions,
+                  should_stop: Callable[[], bool]) -> dict[str, float]:
+        target = self._critic_target(batch)
+        advantage = _normalized_advantage(batch) if self.ppo.normalize_advantage \
+            else batch.advantage
+        proximal, metrics = self._before_first_step(batch)
+        totals: dict[str, float] = {}
+        steps = 0
+        kl = 0.0
+        for epoch in range(self.ppo.epochs):
+            if epoch and should_stop():
+                break
+            for index in self._minibatches(len(batch)):
+                if steps and should_stop():
+                    break
+                step = self._gradient_step(batch.rows(index), advantage[index], target[index])
+                for name, value in step.items():
+                    totals[name] = totals.get(name, 0.0) + value
+                steps += 1
+            kl = self._kl_from(proximal, batch)
+            self._adapt_learning_rate(kl)
+        metrics |= {name: total / steps for name, total in totals.items()}
+        return metrics | {
+            'kl': kl, 'learning_rate': self.learning_rate * self.learning_rate_scale,
+            'log_std_mean': float(self.network.clamped_log_std().mean().detach())}
+
+    def _minibatches(self, size: int) -> tuple[Tensor, ...]:
+        order = torch.randperm(size, generator=self.generator).to(self.device)
+        return order.split(self.ppo.minibatch_size)
+
+    def _gradient_step(self, rows: Transitions, advantage: Tensor,
+                       target: Tensor) -> dict[str, float]:
+        ppo = self.ppo
+        parameters = self.network.parameters_of(rows.observation)
+        log_prob = self.network.distribution.log_prob(parameters, rows.action)
+        log_ratio = losses.log_ratio(log_prob, rows.behaviour_log_prob)
+        ratio = torch.exp(log_ratio)
+        policy_loss = -losses.clipped_objective(
+            ratio, advantage, ppo.clip_ratio, ppo.dual_clip).mean()
+        value_loss = losses.value_loss(self.network.value(rows.observation), target).mean()
+        entropy = self.network.distribution.entropy(parameters).mean()
+        loss = (policy_loss + ppo.value_coefficient * value_loss
+                - ppo.entropy_coefficient * entropy)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), ppo.max_gradient_norm)
+        with torch.no_grad():
+            clip, dual = losses.clip_fractions(ratio, advantage, ppo.clip_ratio, ppo.dual_clip)
+            values = torch.stack((
+                policy_loss, value_loss, entropy, losses.approx_kl(log_ratio), clip, dual,
+                norm, loss)).tolist()
+        if not all(map(math.isfinite, values)):
+            raise BadBatch('policy_loss, value_loss, entropy, approx_kl, clip, dual clip, '
+                           f'gradient norm, loss = {values}')
+        self._set_learning_rate()
+        self.optimizer.step()
+        self.gradient_steps += 1
+        names = ('policy_loss', 'value_loss', 'entropy', 'approx_kl', 'clip_fraction',
+                 'dual_clip_fraction', 'gradient_norm')
+        return dict(zip(names, values))
+
+    @torch.no_grad()
+    def _before_first_step(self, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
+        """Give the proximal policy's parameters [M, P] and what lag alone has done."""
+        proximal = self.network.parameters_of(batch.observation)
+        difference = (self.network.distribution.log_prob(proximal, batch.action)
+                      - batch.behaviour_log_prob)
+        if not bool(torch.isfinite(difference).all()):
+            raise BadBatch('log ratio before the first gradient step is not finite')
+        return proximal, {
+            'first_abs_log_ratio_max': float(difference.abs().max()),
+            'ratio_max': float(torch.exp(difference.clamp(max=losses.MAX_LOG_RATIO)).max()),
+            'explained_variance': losses.explained_variance(batch.value, batch.value_target)}
+
+    @torch.no_grad()
+    def _kl_from(self, proximal: Tensor, batch: Transitions) -> float:
+        """Give the mean KL(proximal ‖ current): lag has no part in it."""
+        current = self.network.parameters_of(batch.observation)
+        return float(self.network.distribution.kl(proximal, current).mean())
+
+    def _critic_target(self, batch: Transitions) -> Tensor:
+        """Give the value targets in the unit of the critic, [M]."""
+        if not self.ppo.normalize_return:
+            return batch.value_target
+        scale = self.value_scale
+        old_mean, old_std = scale.mean, scale.std
+        scale.merge(batch.value_target.cpu().numpy())
+        self.network.rescale_value(old_mean, old_std, scale.mean, scale.std)
+        return (batch.value_target - scale.mean) / scale.std
+
+    def _adapt_learning_rate(self, kl: float) -> None:
+        if self.ppo.schedule != 'adaptive':
+            return
+        low, high = LEARNING_RATE_RANGE
+        if kl > 2.0 * self.ppo.desired_kl:
+            self.learning_rate = max(low, self.learning_rate / LEARNING_RATE_STEP)
+        elif kl < 0.5 * self.ppo.desired_kl:
+            self.learning_rate = min(high, self.learning_rate * LEARNING_RATE_STEP)
+
+    def _set_learning_rate(self) -> None:
+        if self.ppo.schedule == 'linear':
+            left = max(0.0, 1.0 - self.env_steps / self.config.env_steps)
+            self.learning_rate = self.ppo.learning_rate * left
+        self.optimizer.param_groups[0]['lr'] = self.learning_rate * self.learning_rate_scale
+
+    def _normalized(self, observation: np.ndarray) -> Tensor:
+        shift, scale = normalizer_arrays(self.normalizer.mean, self.normalizer.variance,
+                                         self.normalizer.count)
+        clip = np.float32(self.config.policy.observation_clip)
+        normalized = np.clip((observation - shift) * scale, -clip, clip)
+        return torch.from_numpy(normalized).to(self.device)
+
+    @torch.no_grad()
+    def _values(self, observation: Tensor) -> np.ndarray:
+        value = self.network.value(observation)
+        if self.ppo.normalize_return:
+            value = value * self.value_scale.std + self.value_scale.mean
+        return value.cpu().numpy()
+
+    def _undo_point(self) -> tuple[Any, ...]:
+        return (copy.deepcopy(self.network.state_dict()),
+                copy.deepcopy(self.optimizer.state_dict()), copy.copy(self.value_scale),
+                self.gradient_steps, self.learning_rate)
+
+    def _undo(self, point: tuple[Any, ...]) -> None:
+        network, optimizer, self.value_scale, self.gradient_steps, self.learning_rate = point
+        self.network.load_state_dict(network)
+        self.optimizer.load_state_dict(optimizer)
+
+
+def _normalized_advantage(batch: Transitions) -> Tensor:
+    advantage = batch.advantage
+    return (advantage - advantage.mean()) / (advantage.std(unbiased=False) + 1e-8)
+
+
+def _device(name: str) -> torch.device:
+    if name == 'auto':
+        name = 'cuda' if torch.cuda.is_available() else 'cpu'
+    if name == 'cuda' and not torch.cuda.is_available():
+        from asyncppo_ros.errors import ConfigError
+        raise ConfigError('learner.device = cuda: torch finds no CUDA GPU; use auto or cpu')
+    return torch.device(name)

@@ -1,0 +1,125 @@
+"""Objectives of PPO: pure functions on torch tensors of one shape [B]."""
+
+import torch
+from torch import Tensor
+
+# exp(20) is far beyond every clip and far below overflow.
+MAX_LOG_RATIO = 20.0
+
+
+def log_ratio(log_prob: Tensor, behaviour_log_prob: Tensor) -> Tensor:
+    """
+    Give log(π(a|s) / μ(a|s)), clamped to ±20.
+
+    Parameters
+    ----------
+    log_prob, behaviour_log_prob : float32 [B]
+        Of the policy being trained and of the policy that acted.
+
+    """
+    _check_shapes(log_prob=log_prob, behaviour_log_prob=behaviour_log_prob)
+    return (log_prob - behaviour_log_prob).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def clipped_objective(ratio: Tensor, advantage: Tensor, clip_ratio: float,
+                      dual_clip: float) -> Tensor:
+    """
+    Give the dual-clip PPO objective of every sample, to be maximized.
+
+        L = min(ρ A, clip(ρ, 1-ε, 1+ε) A)             where A ≥ 0
+        L = max(min(ρ A, clip(ρ, 1-ε, 1+ε) A), c A)   where A < 0
+
+    Parameters
+    ----------
+    ratio : float32 [B]
+        ρ = π(a|s) / μ(a|s)
+    advantage : float32 [B]
+        A
+    clip_ratio : float
+        ε in (0, 1].
+    dual_clip : float
+        c > 1 + ε; 0 leaves the side A < 0 unbounded, as PPO has it.
+
+    Returns
+    -------
+    float32 [B]
+
+    Raises
+    ------
+    ValueError
+        0 < c ≤ 1 + ε: such a bound takes the gradient from samples at ρ = 1.
+
+    References
+    ----------
+    Schulman et al. 2017, arXiv:1707.06347; Ye et al. 2020, arXiv:1912.09729, equation 5.
+
+    """
+    _check_shapes(ratio=ratio, advantage=advantage)
+    if 0.0 < dual_clip <= 1.0 + clip_ratio:
+        raise ValueError(f'dual_clip = {dual_clip}: must exceed 1 + clip_ratio = '
+                         f'{1.0 + clip_ratio}, or be 0 (off)')
+    clipped = ratio.clamp(1.0 - clip_ratio, 1.0 + clip_ratio)
+    objective = torch.minimum(ratio * advantage, clipped * advantage)
+    if dual_clip == 0.0:
+        return objective
+    bounded = torch.maximum(objective, dual_clip * advantage)
+    return torch.where(advantage < 0.0, bounded, objective)
+
+
+def value_loss(value: Tensor, value_target: Tensor) -> Tensor:
+    """
+    Give ½ (V - target)² of every sample.
+
+    Parameters
+    ----------
+    value, value_target : float32 [B]
+        Both in the unit that the critic learns.
+
+    """
+    _check_shapes(value=value, value_target=value_target)
+    return 0.5 * (value - value_target).square()
+
+
+def approx_kl(log_ratio_: Tensor) -> Tensor:
+    """
+    Estimate KL(μ ‖ π) from samples of μ: mean of (ρ - 1) - log ρ, never negative.
+
+    References
+    ----------
+    Schulman 2020, "Approximating KL divergence".
+
+    """
+    return (torch.exp(log_ratio_) - 1.0 - log_ratio_).mean()
+
+
+def clip_fractions(ratio: Tensor, advantage: Tensor, clip_ratio: float,
+                   dual_clip: float) -> tuple[Tensor, Tensor]:
+    """
+    Give the shares of samples that the clip and the dual clip leave without gradient.
+
+    Returns
+    -------
+    clip_fraction, dual_clip_fraction : float32 []
+
+    """
+    above = (advantage > 0.0) & (ratio > 1.0 + clip_ratio)
+    below = (advantage < 0.0) & (ratio < 1.0 - clip_ratio)
+    clip_fraction = (above | below).float().mean()
+    if dual_clip == 0.0:
+        return clip_fraction, torch.zeros_like(clip_fraction)
+    return clip_fraction, ((advantage < 0.0) & (ratio > dual_clip)).float().mean()
+
+
+def explained_variance(value: Tensor, value_target: Tensor) -> float:
+    """Give 1 - Var(target - value) / Var(target); 1 is perfect, 0 is a constant guess."""
+    spread = float(value_target.var(unbiased=False))
+    if spread == 0.0:
+        return 0.0
+    return 1.0 - float((value_target - value).var(unbiased=False)) / spread
+
+
+def _check_shapes(**tensors: Tensor) -> None:
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if len(set(shapes.values())) > 1:
+        raise ValueError('must have one shape: ' + ', '.join(
+            f'{name} {shape}' for name, shape in shapes.items()))

@@ -1,0 +1,249 @@
+"""Training: batches in, policies, metrics and checkpoints out.  No ROS and no sockets."""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+import os
+import time
+from typing import Any, Protocol
+
+from asyncppo_ros.chunk import Identity
+from asyncppo_ros.config import Config
+from asyncppo_ros.learning.batcher import ConsumedChunks
+from asyncppo_ros.learning.checkpoint import load_checkpoint, save_checkpoint
+from asyncppo_ros.learning.learner import BadBatch, Learner
+from asyncppo_ros.learning.metrics import EpisodeWindow, MetricsWriter
+from asyncppo_ros.policy.snapshot import PolicySnapshot
+from asyncppo_ros.run import Run
+
+# The rate that is shown is that of the last seconds, not of the whole run.
+RATE_WINDOW_S = 5.0
+# Policies are kept on disk no faster than this: publication may run at many Hz.
+POLICY_FILE_S = 1.0
+# Each restore after non-finite losses divides the step size by this.
+RESTORE_DIVISOR = 3.0
+
+
+class Source(Protocol):
+    """Where batches come from and what it must be told: `transport.intake.Intake`."""
+
+    def next_batch(self, current: Identity, gradient_steps: int,
+                   timeout: float) -> ConsumedChunks | None:
+        """Take the next batch."""
+
+    def updated(self, version: int) -> None:
+        """Report the end of an update."""
+
+    def published(self, identity: Identity) -> None:
+        """Report a publication."""
+
+    def restored(self, identity: Identity) -> None:
+        """Report that an older state was restored."""
+
+    def flow(self) -> Mapping[str, float]:
+        """Give the flow metrics: actors, chunks and transitions, waits of actors."""
+
+    def books(self) -> Mapping[str, Any]:
+        """Give the books, JSON types, for the checkpoint."""
+
+
+class Publisher(Protocol):
+    """Where policies go: a PolicyChannel."""
+
+    def publish(self, data: bytes, identity: Identity) -> None:
+        """Make a policy the newest one."""
+
+
+class Training:
+    """
+    Drives a learner until its steps are done or it is asked to stop.
+
+    Parameters
+    ----------
+    config : Config
+    run : Run
+        Locked by this process.
+    learner : Learner
+    source : Source
+    publisher : Publisher
+    writers : sequence of MetricsWriter
+        Receive one row per update.
+    warn : callable
+        Told in one line what the user should know.
+    elapsed_s : float
+        Training time before this generation [s].
+
+    """
+
+    def __init__(self, config: Config, run: Run, learner: Learner, source: Source,
+                 publisher: Publisher, writers: Sequence[MetricsWriter],
+                 warn: Callable[[str], None], elapsed_s: float = 0.0) -> None:
+        self.config = config
+        self.run = run
+        self.learner = learner
+        self.writers = writers
+        self.row: dict[str, float] = {}
+        self.policy_bytes = 0
+        self._source = source
+        self._publisher = publisher
+        self._warn = warn
+        self._begun = time.monotonic() - elapsed_s
+        self._episodes = EpisodeWindow()
+        self._rate: deque[tuple[float, int]] = deque([(time.monotonic(), learner.env_steps)])
+        self._published = Identity(learner.generation, -1)
+        self._published_at = -1e9
+        self._policy_file_at = -1e9
+        self._checkpoint_at = time.monotonic()
+        self._waiting_since = time.monotonic()
+        self._bad_in_a_row = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Training time of the run, over all generations [s]."""
+        return time.monotonic() - self._begun
+
+    @property
+    def done(self) -> bool:
+        """Say whether all steps were consumed."""
+        return self.learner.env_steps >= self.config.env_steps
+
+    def step(self, timeout: float, should_stop: Callable[[], bool] = lambda: False) -> bool:
+        """
+        Make one update, or wait up to `timeout` [s] for a batch.
+
+        Returns
+        -------
+        bool
+            An update was made.
+
+        """
+        self.publish_if_due()
+        batch = self._source.next_batch(self.learner.identity, self.learner.gradient_steps,
+                                        min(timeout, self._until_due()))
+        if batch is None:
+            self._checkpoint_if_due()
+            return False
+        begun = time.monotonic()
+        waited = begun - self._waiting_since
+        for chunk in batch.chunks:
+            self._episodes.add(chunk.episodes)
+        try:
+            metrics = self.learner.update(batch.chunks, should_stop)
+        except BadBatch as error:
+            self._refuse(batch, error)
+            return False
+        finally:
+            self._source.updated(self.learner.policy_version)
+            self._waiting_since = time.monotonic()
+        self._bad_in_a_row = 0
+        self.publish_if_due()
+        self._write(metrics, batch, waited, time.monotonic() - begun)
+        self._checkpoint_if_due()
+        return True
+
+    def publish_if_due(self, force: bool = False) -> None:
+        """Publish when the version changed and a trigger fires (DESIGN section 6)."""
+        if self._published == self.learner.identity or not (force or self._until_due() <= 0.0):
+            return
+        snapshot = self.learner.snapshot()
+        self._publisher.publish(snapshot.data, snapshot.identity)
+        self._published, self._published_at = snapshot.identity, time.monotonic()
+        self.policy_bytes = len(snapshot.data)
+        self._source.published(snapshot.identity)
+        if force or self._published_at - self._policy_file_at >= POLICY_FILE_S:
+            self._keep(snapshot)
+
+    def save(self) -> None:
+        """Write a checkpoint; a full disk is told, and training goes on."""
+        self._checkpoint_at = time.monotonic()
+        try:
+            save_checkpoint(self.run.checkpoint, self.learner,
+                            {'elapsed_s': self.elapsed_s, 'books': self._source.books()})
+        except OSError as error:
+            self._warn(f'NO CHECKPOINT WRITTEN to {self.run.checkpoint}: {error.strerror}; the '
+                       'last good one is intact and training goes on')
+
+    def _until_due(self) -> float:
+        """Give the time until the next publication may be due [s]; inf = nothing to publish."""
+        settings = self.config.learner
+        if self._published == self.learner.identity:
+            return float('inf')
+        age = time.monotonic() - self._published_at
+        behind = self.learner.policy_version - self._published.policy_version
+        changed = self._published.generation != self.learner.generation
+        wait = 0.0 if changed or behind >= settings.publish_updates else settings.publish_seconds
+        return max(wait, 1.0 / settings.publish_max_hz) - age
+
+    def _refuse(self, batch: ConsumedChunks, error: BadBatch) -> None:
+        self._bad_in_a_row += 1
+        senders = sorted({chunk.source.actor_id for chunk in batch.chunks})
+        self._warn(f'update {self.learner.policy_version + 1} refused and undone, chunks of '
+                   f'actors {senders}: {error}')
+        if self._bad_in_a_row < self.config.learner.max_bad_batches:
+            return
+        self._bad_in_a_row = 0
+        steps, scale = self.learner.env_steps, self.learner.learning_rate_scale
+        bad, generation = self.learner.bad_batches, self.learner.generation
+        load_checkpoint(self.run.checkpoint, self.learner)
+        # What was consumed stays consumed, and a generation is never used twice.
+        self.learner.env_steps, self.learner.bad_batches = steps, bad
+        self.learner.generation = generation + 1
+        self.learner.learning_rate_scale = scale / RESTORE_DIVISOR
+        self._source.restored(self.learner.identity)
+        self._warn(f'restored the last good checkpoint as generation '
+                   f'{self.learner.generation}, step size divided by {RESTORE_DIVISOR:g}')
+
+    def _checkpoint_if_due(self) -> None:
+        if time.monotonic() - self._checkpoint_at >= self.config.learner.checkpoint_seconds:
+            self.save()
+
+    def _keep(self, snapshot: PolicySnapshot) -> None:
+        """Put the published bytes into the run's folder, and remove the oldest of them."""
+        self._policy_file_at = time.monotonic()
+        name = (f'policy-g{snapshot.identity.generation:03d}'
+                f'-v{snapshot.identity.policy_version:06d}.safetensors')
+        try:
+            for path in (self.run.policies / name, self.run.policy_file):
+                temporary = path.with_name(f'.{path.name}')
+                temporary.write_bytes(snapshot.data)
+                os.replace(temporary, path)
+            kept = sorted(self.run.policies.glob('policy-*.safetensors'))
+            for path in kept[:-self.config.learner.keep_policies]:
+                path.unlink()
+        except OSError as error:
+            self._warn(f'POLICY NOT KEPT in {self.run.policies}: {error.strerror}; it was '
+                       'published and training goes on')
+
+    def _write(self, metrics: dict[str, float], batch: ConsumedChunks, waited: float,
+               update_time: float) -> None:
+        lag, gradient_lag, age = batch.lag_versions, batch.lag_gradient_steps, batch.sample_age
+        learner = self.learner
+        self.row = {
+            'env_steps': learner.env_steps, 'policy_version': learner.policy_version,
+            'gradient_steps': learner.gradient_steps, 'generation': learner.generation,
+            'time_s': self.elapsed_s, 'env_steps_per_s': self._steps_per_s(),
+            **self._episodes.row(), **metrics,
+            'policy_lag_min': lag.minimum, 'policy_lag_mean': lag.mean,
+            'policy_lag_p95': lag.p95, 'policy_lag_max': lag.maximum,
+            'gradient_lag_mean': gradient_lag.mean, 'gradient_lag_p95': gradient_lag.p95,
+            'gradient_lag_max': gradient_lag.maximum,
+            'sample_age_mean': age.total.mean, 'sample_age_p95': age.total.p95,
+            'sample_age_max': age.total.maximum, 'age_collecting_mean': age.collecting.mean,
+            'age_waiting_mean': age.waiting.mean, 'age_transport_mean': age.transport.mean,
+            'age_learner_mean': age.learner.mean,
+            'learner_wait': waited / (waited + update_time), 'update_time': update_time,
+            'bad_batches': learner.bad_batches, 'policy_bytes': self.policy_bytes,
+            **self._source.flow()}
+        for writer in self.writers:
+            try:
+                writer.write(self.row)
+            except OSError as error:
+                self._warn(f'METRICS NOT WRITTEN by {type(writer).__name__}: {error.strerror}; '
+                           'training goes on')
+
+    def _steps_per_s(self) -> float:
+        now = time.monotonic()
+        self._rate.append((now, self.learner.env_steps))
+        while len(self._rate) > 2 and now - self._rate[0][0] > RATE_WINDOW_S:
+            self._rate.popleft()
+        then, steps = self._rate[0]
+        return (self.learner.env_steps - steps) / max(now - then, 1e-9)

@@ -1,0 +1,1 @@
+"""The policy: network, distributions, normalizer, immutable snapshot."""

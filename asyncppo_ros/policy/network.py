@@ -1,0 +1,109 @@
+"""ActorCritic: normalized observation → parameters of the distribution, and value."""
+
+import math
+
+import numpy as np
+import torch
+from torch import nn, Tensor
+
+from asyncppo_ros.config import PolicyConfig
+from asyncppo_ros.policy.distributions import TanhGaussian
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {'tanh': nn.Tanh, 'elu': nn.ELU, 'relu': nn.ReLU}
+
+
+class ActorCritic(nn.Module):
+    """
+    Two separate multi-layer perceptrons and a state-independent log standard deviation.
+
+    Parameters
+    ----------
+    observation_size, action_size : int
+        O and A.
+    config : PolicyConfig
+        Widths, activation, bounds of log σ.
+    generator : torch.Generator
+        Source of the initial weights: orthogonal, gain √2, the last layer of the policy 0.01
+        (so that the first policy is centred) and of the critic 1.
+
+    """
+
+    def __init__(self, observation_size: int, action_size: int, config: PolicyConfig,
+                 generator: torch.Generator) -> None:
+        super().__init__()
+        self.config = config
+        self.distribution = TanhGaussian()
+        self.policy = _mlp([observation_size, *config.hidden_sizes, action_size],
+                           config.activation, 0.01, generator)
+        self.critic = _mlp([observation_size, *config.critic_hidden_sizes, 1],
+                           config.activation, 1.0, generator)
+        self.log_std = nn.Parameter(torch.full((action_size,), config.initial_log_std))
+
+    def parameters_of(self, observation: Tensor) -> Tensor:
+        """Give the parameters of the distribution, [..., O] → [..., 2A]."""
+        mean = self.policy(observation)
+        log_std = self.clamped_log_std().expand_as(mean)
+        return torch.cat((mean, log_std), dim=-1)
+
+    def value(self, observation: Tensor) -> Tensor:
+        """Give the (normalized) value, [..., O] → [...]."""
+        return self.critic(observation).squeeze(-1)
+
+    def clamped_log_std(self) -> Tensor:
+        """Give log σ [A] within its bounds."""
+        return self.log_std.clamp(self.config.min_log_std, self.config.max_log_std)
+
+    @torch.no_grad()
+    def policy_tensors(self) -> dict[str, np.ndarray]:
+        """Give the tensors of the policy as an artefact names them, float32 copies."""
+        tensors = {'distribution.log_std': _copied(self.clamped_log_std())}
+        for index, layer in enumerate(_linear_layers(self.policy)):
+            tensors[f'policy.{index}.weight'] = _copied(layer.weight)
+            tensors[f'policy.{index}.bias'] = _copied(layer.bias)
+        return tensors
+
+    @torch.no_grad()
+    def load_policy_tensors(self, tensors: dict[str, np.ndarray]) -> None:
+        """Take the policy of an artefact; the shapes must fit."""
+        self.log_std.copy_(torch.from_numpy(tensors['distribution.log_std'].copy()))
+        for index, layer in enumerate(_linear_layers(self.policy)):
+            layer.weight.copy_(torch.from_numpy(tensors[f'policy.{index}.weight'].copy()))
+            layer.bias.copy_(torch.from_numpy(tensors[f'policy.{index}.bias'].copy()))
+
+    @torch.no_grad()
+    def rescale_value(self, old_mean: float, old_std: float, new_mean: float,
+                      new_std: float) -> None:
+        """
+        Keep every value V = mean + std · critic as it was while mean and std change.
+
+        References
+        ----------
+        PopArt: van Hasselt et al. 2016, arXiv:1602.07714.
+
+        """
+        last = _linear_layers(self.critic)[-1]
+        last.weight.mul_(old_std / new_std)
+        last.bias.mul_(old_std).add_(old_mean - new_mean).div_(new_std)
+
+
+def _linear_layers(module: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+
+
+def _copied(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy().astype(np.float32, copy=True)
+
+
+def _mlp(widths: list[int], activation: str, last_gain: float,
+         generator: torch.Generator) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+        layer = nn.Linear(inputs, outputs)
+        is_last = index == len(widths) - 2
+        nn.init.orthogonal_(layer.weight, last_gain if is_last else math.sqrt(2.0),
+                            generator=generator)
+        nn.init.zeros_(layer.bias)
+        layers.append(layer)
+        if not is_last:
+            layers.append(ACTIVATIONS[activation]())
+    return nn.Sequential(*layers)
