@@ -1,0 +1,1 @@
+"""The wire: codec, permits, chunk senders and receivers, policy channels."""

@@ -1,0 +1,79 @@
+"""Pure checks of who may send, and of what a chunk says of itself."""
+
+import dataclasses
+
+from asyncppo_ros.chunk import Chunk, Identity, Layout, Source
+from asyncppo_ros.errors import CodecError
+from asyncppo_ros.transport.codec import MAX_ENVS, MAX_STEPS
+from asyncppo_ros.transport.messages import ChunkNotice, Hello, PROTOCOL
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """
+    What a learner tells and demands of its actors.
+
+    Attributes
+    ----------
+    run_id : int
+        Above 0.
+    layout : Layout
+    run_dir : str
+        Actors on this host keep their ledgers in its ``books`` folder; '' = in memory only.
+    heartbeat_s, heartbeat_timeout_s : float
+
+    """
+
+    run_id: int
+    layout: Layout
+    run_dir: str = ''
+    heartbeat_s: float = 0.5
+    heartbeat_timeout_s: float = 10.0
+
+
+def why_refused(hello: Hello, run_id: int, layout: Layout) -> str | None:
+    """Say in words why an actor does not fit this learner; None = it fits."""
+    if hello.protocol != PROTOCOL:
+        return (f'protocol differs: the learner speaks {PROTOCOL}, this actor (asyncppo_ros '
+                f'{hello.package_version}) {hello.protocol}; install the same version on both')
+    if hello.run_id not in (0, run_id):
+        return f'run differs: the learner trains run {run_id}, this actor is of {hello.run_id}'
+    if hello.task != layout.task:
+        return (f'task differs: the learner trains {layout.task}, this actor simulates '
+                f'{hello.task}')
+    for name, ours, theirs in zip(Layout._fields, layout, hello.layout):
+        if ours != theirs:
+            return (f'{name} of {layout.task} differs: the learner has {ours}, this actor '
+                    f'{theirs}')
+    if not (1 <= hello.num_envs <= MAX_ENVS and 1 <= hello.chunk_length <= MAX_STEPS):
+        return (f'actor.num_envs = {hello.num_envs} and actor.chunk_length = '
+                f'{hello.chunk_length} are not within [1, {MAX_STEPS}]')
+    if hello.actor_id < 0 or hello.incarnation < 0 or hello.next_sequence < 0:
+        return 'actor_id, incarnation and next_sequence must not be negative'
+    return None
+
+
+def check_chunk(chunk: Chunk, notice: ChunkNotice, source: Source, num_envs: int, run_id: int,
+                newest: Identity) -> None:
+    """
+    Check what a chunk says of itself against what is known of its sender.
+
+    Raises
+    ------
+    CodecError
+        Cause `run`, `source`, `sequence`, `claim` or `future_policy`.
+
+    """
+    if chunk.run_id != run_id:
+        raise CodecError('run', f'chunk of run {chunk.run_id}; this is run {run_id}')
+    if chunk.source != source:
+        raise CodecError('source', f'chunk of actor {chunk.actor_id}, incarnation '
+                         f'{chunk.incarnation}')
+    if chunk.sequence != notice.sequence:
+        raise CodecError('sequence', f'chunk {chunk.sequence} announced as {notice.sequence}')
+    if chunk.transitions != notice.transitions or chunk.reward.shape[1] != num_envs:
+        raise CodecError('claim', f'chunk of {chunk.reward.shape} announced as '
+                         f'{notice.transitions} transitions of {num_envs} environments')
+    if chunk.identity > newest:
+        raise CodecError('future_policy', f'collected with policy {chunk.identity}, which is '
+                         f'newer than {newest}, the newest one')

@@ -1,0 +1,253 @@
+"""
+The small messages between actors and the learner.
+
+A message is ``[kind, body]``; `ChunkNotice` is followed by the two frames of the chunk.  Bodies
+are JSON objects whose fields, types and ranges are checked by `decode`.
+
+::
+
+    actor → learner   HELLO  CHUNK  HEARTBEAT  BYE
+    learner → actor   WELCOME  REFUSED  PERMIT  PONG  WHO (say hello again)  STOP
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import json
+import os
+import socket
+from typing import Any
+
+from asyncppo_ros.chunk import Identity, Layout
+from asyncppo_ros.errors import CodecError
+from asyncppo_ros.learning.ledger import Counters
+
+PROTOCOL = 1
+MAX_BODY = 65536
+MAX_INTEGER = 2 ** 62
+
+
+@dataclasses.dataclass(frozen=True)
+class Hello:
+    """
+    An actor presents itself.
+
+    Attributes
+    ----------
+    incarnation, run_id : int
+        0 = asks for one, knows none; else those it had before the learner forgot it.
+    next_sequence, before : int
+        Of the first chunk the learner may expect, the oldest that is not acknowledged, and
+        the transitions of all chunks before it.
+
+    """
+
+    protocol: int
+    package_version: str
+    actor_id: int
+    task: str
+    observation_size: int
+    action_size: int
+    parameters_size: int
+    terms: str
+    num_envs: int
+    chunk_length: int
+    host: str
+    pid: int
+    incarnation: int = 0
+    run_id: int = 0
+    next_sequence: int = 0
+    before: int = 0
+
+    @property
+    def layout(self) -> Layout:
+        """What the actor simulates."""
+        return Layout(self.task, self.observation_size, self.action_size, self.parameters_size,
+                      self.terms)
+
+
+def hello(actor_id: int, layout: Layout, num_envs: int, chunk_length: int) -> Hello:
+    """Make the first hello of this process."""
+    from asyncppo_ros import __version__
+    return Hello(PROTOCOL, __version__, actor_id, *layout, num_envs, chunk_length,
+                 socket.gethostname(), os.getpid())
+
+
+@dataclasses.dataclass(frozen=True)
+class Welcome:
+    """
+    The learner takes an actor in.
+
+    Attributes
+    ----------
+    next_sequence : int
+        What the learner expects next: older chunks need not be sent again.
+    run_dir : str
+        For the actor's ledger, when the host is the same; '' = none.
+
+    """
+
+    run_id: int
+    generation: int
+    incarnation: int
+    next_sequence: int
+    heartbeat_ms: int
+    heartbeat_timeout_ms: int
+    host: str
+    run_dir: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Refused:
+    """The learner does not take an actor in; `text` says why in words."""
+
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PermitMessage:
+    """
+    Chunks below `limit` may be begun, with policy (generation, version) or newer.
+
+    `expected` acknowledges all chunks before it.
+    """
+
+    limit: int
+    generation: int
+    version: int
+    expected: int
+
+    @property
+    def minimum(self) -> Identity:
+        """The oldest policy to collect with."""
+        return Identity(self.generation, self.version)
+
+
+@dataclasses.dataclass(frozen=True)
+class Heartbeat:
+    """
+    A sign of life.
+
+    Attributes
+    ----------
+    sent_ns : int
+        The actor's clock, for the round trip [ns].
+    handed : int
+        Chunks below this sequence were handed to the socket before this message.
+    chunks, transitions, unfinished : int
+        The ledger, see `Counters`.
+
+    """
+
+    sent_ns: int
+    handed: int
+    chunks: int
+    transitions: int
+    unfinished: int
+
+    @property
+    def counters(self) -> Counters:
+        """The actor's ledger."""
+        return Counters(self.chunks, self.transitions, self.unfinished)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pong:
+    """The answer to a heartbeat: its own numbers, and what the learner has."""
+
+    sent_ns: int
+    handed: int
+    expected: int
+    generation: int
+    version: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Who:
+    """The learner does not know the sender."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Stop:
+    """The run is over."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bye(Counters):
+    """An actor leaves; its final ledger."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ChunkNotice:
+    """
+    Goes before each chunk: the actor's claim, apart from the chunk's own header.
+
+    Attributes
+    ----------
+    sequence, transitions : int
+        Of this chunk.
+    before : int
+        Transitions of all chunks of this incarnation before it.
+    transport_ns : int
+        Half a round trip as the actor measured it [ns].
+
+    """
+
+    sequence: int
+    transitions: int
+    before: int
+    transport_ns: int
+
+
+Message = (Hello | Welcome | Refused | PermitMessage | Heartbeat | Pong | Who | Stop | Bye
+           | ChunkNotice)
+_KINDS: dict[bytes, type] = {
+    b'HELLO': Hello, b'WELCOME': Welcome, b'REFUSED': Refused, b'PERMIT': PermitMessage,
+    b'HEARTBEAT': Heartbeat, b'PONG': Pong, b'WHO': Who, b'STOP': Stop, b'BYE': Bye,
+    b'CHUNK': ChunkNotice}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def encode(message: Any) -> list[bytes]:
+    """Give the frames of a message."""
+    return [_NAMES[type(message)], json.dumps(vars(message)).encode()]
+
+
+def decode(frames: Sequence[bytes]) -> Message:
+    """
+    Check the first two frames of what arrived and give the message.
+
+    Raises
+    ------
+    CodecError
+        Cause `frames`, `kind`, `oversized` or `malformed`.
+
+    """
+    if len(frames) < 2:
+        raise CodecError('frames', f'{len(frames)} frames where kind and body belong')
+    kind = _KINDS.get(bytes(frames[0][:16]))
+    if kind is None:
+        raise CodecError('kind', f'unknown kind of message {bytes(frames[0][:16])!r}')
+    if len(frames) > 2 and kind is not ChunkNotice:
+        raise CodecError('frames', f'{len(frames)} frames in {kind.__name__}')
+    if len(frames[1]) > MAX_BODY:
+        raise CodecError('oversized', f'{kind.__name__} of {len(frames[1])} bytes')
+    try:
+        values = json.loads(bytes(frames[1]))
+    except (ValueError, RecursionError):
+        raise CodecError('malformed', f'{kind.__name__} is not JSON') from None
+    if not _fits(kind, values):
+        raise CodecError('malformed', f'{kind.__name__} with other fields, types or ranges')
+    return kind(**values)
+
+
+def _fits(kind: type, values: Any) -> bool:
+    fields = {field.name: field.type for field in dataclasses.fields(kind)}
+    if not isinstance(values, dict) or values.keys() != fields.keys():
+        return False
+    for name, value in values.items():
+        if type(value) is not fields[name]:
+            return False
+        # -1 stands for "no policy yet".
+        if isinstance(value, int) and not -1 <= value < MAX_INTEGER:
+            return False
+    return True

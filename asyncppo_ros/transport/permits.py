@@ -1,0 +1,188 @@
+"""
+Flow control: who may begin a chunk, and with which policy at least.  No I/O, no clock.
+
+A transition is *under way* from the grant of its chunk until it is consumed or dropped.  A chunk
+may be granted while fewer than (target_lag + 1) × batch_size transitions are under way.  Those
+before it fill ``under_way // batch_size`` batches, so it is consumed at the latest by
+
+    c = next_version + under_way // batch_size
+
+where next_version is what the learner has when it begins its next batch (one more while an
+update runs).  So the actor must collect it with policy (generation, c - target_lag) or newer,
+and gets its permit only once that policy is published: a waiting actor waits for its delivery
+and for nothing else.  target_lag 0 is exactly synchronous.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+from asyncppo_ros.chunk import Identity, NO_POLICY, Source
+
+
+class Permit(NamedTuple):
+    """
+    What an actor may begin.
+
+    Attributes
+    ----------
+    limit : int
+        Chunks with a sequence below this; absolute, so a lost message costs nothing.
+    minimum : Identity
+        The oldest policy to collect them with.
+
+    """
+
+    limit: int
+    minimum: Identity
+
+
+@dataclasses.dataclass
+class _Account:
+    """One actor's grants; `expected` is the next chunk to arrive."""
+
+    chunk_transitions: int
+    expected: int
+    permit: Permit
+    outstanding: int = 0
+    granted_at: int = -1
+
+
+Changes = dict[Source, Permit]
+
+
+class PermitBook:
+    """
+    Hands out permits; every event returns those that it changed.
+
+    Parameters
+    ----------
+    batch_size : int
+        Transitions of one update.
+    target_lag : int
+        Upper limit of the policy lag [versions].
+    identity : Identity
+        The policy the learner starts with.
+
+    """
+
+    def __init__(self, batch_size: int, target_lag: int, identity: Identity) -> None:
+        self.batch_size = batch_size
+        self.target_lag = target_lag
+        self._identity = identity
+        self._published = NO_POLICY
+        self._updating = False
+        self._paused = False
+        self._held = 0
+        self._grants = 0
+        self._accounts: dict[Source, _Account] = {}
+
+    @property
+    def generation(self) -> int:
+        """The learner's generation."""
+        return self._identity.generation
+
+    @property
+    def under_way(self) -> int:
+        """Transitions that are granted or received and not yet consumed or dropped."""
+        return self._held + sum(account.outstanding * account.chunk_transitions
+                                for account in self._accounts.values())
+
+    @property
+    def room(self) -> int:
+        """Transitions below which there is room for one more chunk."""
+        return (self.target_lag + 1) * self.batch_size
+
+    def permit(self, source: Source) -> Permit | None:
+        """Give the permit of an actor; None = unknown."""
+        account = self._accounts.get(source)
+        return account.permit if account else None
+
+    def joined(self, source: Source, chunk_transitions: int, next_sequence: int) -> Changes:
+        """Take an actor in (again); its chunks have at most `chunk_transitions`."""
+        self._accounts[source] = _Account(chunk_transitions, next_sequence,
+                                          Permit(next_sequence, NO_POLICY))
+        return {source: self._accounts[source].permit} | self._grant()
+
+    def left(self, source: Source) -> Changes:
+        """Free all that an actor was granted: it left or went silent."""
+        self._accounts.pop(source, None)
+        return self._grant()
+
+    def received(self, source: Source, sequence: int, transitions: int) -> Changes:
+        """
+        Note a chunk that arrived (0 transitions: it was refused).
+
+        All earlier ones are settled too: chunks of one actor arrive in order or never.
+        """
+        account = self._accounts.get(source)
+        self._held += transitions
+        if account is not None and sequence >= account.expected:
+            account.expected = sequence + 1
+            # Chunks of an earlier learner's permits may arrive beyond this one's limit.
+            limit = max(account.permit.limit, account.expected)
+            account.permit = account.permit._replace(limit=limit)
+            account.outstanding = limit - account.expected
+        return self._grant()
+
+    def batch_taken(self, transitions: int) -> Changes:
+        """Note that the learner consumes a batch: an update begins."""
+        self._held -= transitions
+        self._updating = True
+        return self._grant()
+
+    def dropped(self, transitions: int) -> Changes:
+        """Note that chunks were dropped for their age."""
+        self._held -= transitions
+        return self._grant()
+
+    def updated(self, version: int) -> Changes:
+        """Note the end of an update; a refused one leaves the version as it was."""
+        self._identity = self._identity._replace(policy_version=version)
+        self._updating = False
+        return self._grant()
+
+    def restored(self, identity: Identity) -> Changes:
+        """Note that the learner goes on from an older state under a new generation."""
+        self._identity = identity
+        self._updating = False
+        return self._grant()
+
+    def published(self, identity: Identity) -> Changes:
+        """Note that a policy can be had from now on."""
+        self._published = max(self._published, identity)
+        return self._grant()
+
+    def paused(self) -> Changes:
+        """Grant nothing until `resumed`."""
+        self._paused = True
+        return {}
+
+    def resumed(self) -> Changes:
+        """Grant again."""
+        self._paused = False
+        return self._grant()
+
+    def _grant(self) -> Changes:
+        changes: Changes = {}
+        if self._paused:
+            return changes
+        under_way = self.under_way
+        while self._accounts and under_way < self.room:
+            minimum = self._minimum(under_way)
+            if minimum > self._published:
+                break
+            # Fewest outstanding first, then who has waited longest: nobody starves.
+            source, account = min(self._accounts.items(), key=lambda item: (
+                item[1].outstanding, item[1].granted_at))
+            account.permit = Permit(account.permit.limit + 1, minimum)
+            account.outstanding += 1
+            account.granted_at = self._grants
+            self._grants += 1
+            under_way += account.chunk_transitions
+            changes[source] = account.permit
+        return changes
+
+    def _minimum(self, under_way: int) -> Identity:
+        next_version = self._identity.policy_version + self._updating
+        consumed_at = next_version + under_way // self.batch_size
+        return self._identity._replace(policy_version=max(0, consumed_at - self.target_lag))

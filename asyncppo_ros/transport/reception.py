@@ -1,0 +1,239 @@
+"""What the learner does with each message of an actor.  No sockets, no threads, no waiting."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+import dataclasses
+import socket
+
+from asyncppo_ros.chunk import Chunk, NO_POLICY, Source
+from asyncppo_ros.errors import CodecError
+from asyncppo_ros.learning.batcher import Batcher
+from asyncppo_ros.learning.books import Books
+from asyncppo_ros.learning.ledger import RING
+from asyncppo_ros.transport import messages
+from asyncppo_ros.transport.admission import check_chunk, Session, why_refused
+from asyncppo_ros.transport.codec import checked_arrays, decode_chunk
+from asyncppo_ros.transport.messages import ChunkNotice, Hello, Message
+from asyncppo_ros.transport.permits import Changes, PermitBook
+from asyncppo_ros.transport.refusals import name_of, RefusalLog
+
+
+@dataclasses.dataclass
+class _Peer:
+    """An actor that was welcomed."""
+
+    source: Source
+    hello: Hello
+    heard_ns: int
+    skipped: set[int] = dataclasses.field(default_factory=set)
+
+    @property
+    def chunk_transitions(self) -> int:
+        """Transitions of a full chunk."""
+        return self.hello.num_envs * self.hello.chunk_length
+
+
+class Reception:
+    """
+    Knows the actors; hands their chunks to the batcher and their numbers to permits and books.
+
+    A peer is whatever bytes the transport tells its connections apart by.
+
+    Attributes
+    ----------
+    post : callable
+        Takes (peer, message) that the transport is to send.
+    gaps : Counter
+        source → chunks that were lost on the way.
+    newest : Identity
+        The newest published policy.
+
+    """
+
+    def __init__(self, session: Session, permits: PermitBook, batcher: Batcher, books: Books,
+                 warn: Callable[[str], None], clock_ns: Callable[[], int]) -> None:
+        self.post: Callable[[bytes, Message], None] = lambda peer, message: None
+        self.refusals = RefusalLog(warn)
+        self.gaps: Counter[Source] = Counter()
+        self.chunks_received = 0
+        self.newest = NO_POLICY
+        self.stopping = False
+        self._session = session
+        self._permits = permits
+        self._batcher = batcher
+        self._books = books
+        self._warn = warn
+        self._clock_ns = clock_ns
+        self._peers: dict[bytes, _Peer] = {}
+        self._peer_of: dict[Source, bytes] = {}
+        # Actors of an earlier learner of this run may still come back.
+        self._missing = {source: clock_ns() for source in books.alive()}
+
+    @property
+    def sources(self) -> list[Source]:
+        """Name the actors that are connected."""
+        return list(self._peer_of)
+
+    def handle(self, peer: bytes, frames: Sequence[bytes]) -> None:
+        """Take in whatever a peer sent; what fails a check is counted and its sender named."""
+        try:
+            message = messages.decode(frames)
+            if isinstance(message, ChunkNotice):
+                self._chunk(peer, message, lambda known: decode_chunk(
+                    frames[2:], self._session.layout, known.chunk_transitions))
+            else:
+                self._control(peer, message)
+        except CodecError as error:
+            self._refuse(peer, error)
+
+    def deliver(self, peer: bytes, notice: ChunkNotice, chunk: Chunk) -> None:
+        """Take in a chunk that was never encoded."""
+        try:
+            self._chunk(peer, notice, lambda known: checked_arrays(chunk))
+        except CodecError as error:
+            self._refuse(peer, error)
+
+    def join(self, peer: bytes, hello: Hello) -> messages.Welcome | messages.Refused:
+        """Take an actor in, or say in words why not; `grant_first` follows a welcome."""
+        refusal = why_refused(hello, self._session.run_id, self._session.layout)
+        source = self._source_for(peer, hello)
+        if refusal is None and self._peer_of.get(source, peer) != peer:
+            refusal = f'{name_of(source)} is already connected'
+        if refusal is not None:
+            return messages.Refused(refusal)
+        self._books.joined(source, hello.next_sequence, hello.before)
+        self._missing.pop(source, None)
+        self._peers[peer] = _Peer(source, hello, self._clock_ns())
+        self._peer_of[source] = peer
+        return messages.Welcome(
+            self._session.run_id, self._permits.generation, source.incarnation,
+            self._books.expected(source), round(self._session.heartbeat_s * 1e3),
+            round(self._session.heartbeat_timeout_s * 1e3), socket.gethostname(),
+            self._session.run_dir)
+
+    def grant_first(self, peer: bytes) -> None:
+        """Give an actor that has just been welcomed its first permit."""
+        known = self._peers[peer]
+        next_sequence = max(self._books.expected(known.source), known.hello.next_sequence)
+        self.tell(self._permits.joined(known.source, known.chunk_transitions, next_sequence))
+
+    def leave(self, peer: bytes, bye: messages.Bye | None = None) -> None:
+        """Close the account of an actor that says goodbye or went silent."""
+        gone = self._peers.pop(peer, None)
+        if gone is None:
+            return
+        del self._peer_of[gone.source]
+        self._books.gone(gone.source, bye)
+        self.tell(self._permits.left(gone.source))
+
+    def expire(self) -> None:
+        """Let go of actors that have been silent for too long."""
+        timeout_s = self._session.heartbeat_timeout_s
+        limit = self._clock_ns() - round(timeout_s * 1e9)
+        for peer, known in list(self._peers.items()):
+            if known.heard_ns < limit:
+                self._warn(f'{name_of(known.source)}: silent for more than {timeout_s:g} s; '
+                           'its permits are freed')
+                self.leave(peer)
+        for source, since in list(self._missing.items()):
+            if since < limit:
+                del self._missing[source]
+                self._books.gone(source)
+
+    def stop(self) -> None:
+        """Tell all actors, now and later, that the run is over."""
+        self.stopping = True
+        self._permits.paused()
+        for peer in self._peers:
+            self.post(peer, messages.Stop())
+
+    def tell(self, changes: Changes) -> None:
+        """Send permits to those that are connected."""
+        for source, permit in changes.items():
+            if source in self._peer_of:
+                self.post(self._peer_of[source], messages.PermitMessage(
+                    permit.limit, *permit.minimum, self._books.expected(source)))
+
+    def _control(self, peer: bytes, message: Message) -> None:
+        if isinstance(message, Hello):
+            answer = messages.Stop() if self.stopping else self.join(peer, message)
+            self.post(peer, answer)
+            if isinstance(answer, messages.Welcome):
+                self.grant_first(peer)
+            elif isinstance(answer, messages.Refused):
+                raise CodecError('hello', f'actor {message.actor_id} on {message.host}: '
+                                 f'{answer.text}')
+        elif isinstance(message, messages.Heartbeat):
+            self._heartbeat(peer, message)
+        elif isinstance(message, messages.Bye):
+            self.leave(peer, message)
+        else:
+            raise CodecError('kind', f'{type(message).__name__} is for actors')
+
+    def _heartbeat(self, peer: bytes, message: messages.Heartbeat) -> None:
+        known = self._known(peer)
+        if known is None:
+            return
+        self._books.claimed(known.source, message.counters)
+        self.post(peer, messages.Pong(message.sent_ns, message.handed,
+                                      self._books.expected(known.source), *self.newest))
+        # Repeated, because the messages that brought them first may be lost.
+        permit = self._permits.permit(known.source)
+        if permit is not None:
+            self.tell({known.source: permit})
+        if self.stopping:
+            self.post(peer, messages.Stop())
+
+    def _chunk(self, peer: bytes, notice: ChunkNotice,
+               decoded: Callable[[_Peer], Chunk]) -> None:
+        received_ns = self._clock_ns()
+        known = self._known(peer)
+        if known is None:
+            raise CodecError('unknown', 'a chunk of an actor that has not said hello')
+        self._check_sequence(known, notice)
+        try:
+            chunk = decoded(known)
+            check_chunk(chunk, notice, known.source, known.hello.num_envs,
+                        self._session.run_id, self.newest)
+        except CodecError:
+            claimed = max(0, min(notice.transitions, known.chunk_transitions))
+            self._books.refused(known.source, claimed)
+            self.tell(self._permits.received(known.source, notice.sequence, 0))
+            raise
+        self._books.received(known.source, chunk.transitions)
+        self.chunks_received += 1
+        self._batcher.offer(chunk, received_ns, notice.transport_ns)
+        self.tell(self._permits.received(known.source, chunk.sequence, chunk.transitions))
+
+    def _check_sequence(self, known: _Peer, notice: ChunkNotice) -> None:
+        expected = self._books.expected(known.source)
+        missing = notice.sequence - expected
+        if missing < 0:
+            late = notice.sequence in known.skipped
+            known.skipped.discard(notice.sequence)
+            raise CodecError('reordered' if late else 'duplicate',
+                             f'chunk {notice.sequence} where {expected} is expected')
+        if missing > RING:
+            raise CodecError('sequence', f'chunk {notice.sequence} where {expected} is expected')
+        if missing:
+            self.gaps[known.source] += missing
+            known.skipped.update(range(expected, notice.sequence))
+            self._books.skipped(known.source, notice.sequence, notice.before)
+
+    def _known(self, peer: bytes) -> _Peer | None:
+        known = self._peers.get(peer)
+        if known is None:
+            self.post(peer, messages.Stop() if self.stopping else messages.Who())
+        else:
+            known.heard_ns = self._clock_ns()
+        return known
+
+    def _source_for(self, peer: bytes, hello: Hello) -> Source:
+        if peer in self._peers:
+            return self._peers[peer].source
+        incarnation = hello.incarnation or self._books.last_incarnation(hello.actor_id) + 1
+        return Source(hello.actor_id, incarnation)
+
+    def _refuse(self, peer: bytes, error: CodecError) -> None:
+        known = self._peers.get(peer)
+        self.refusals.refused(peer, known.source if known else None, error)

@@ -1,0 +1,262 @@
+"""The actor's end over ZeroMQ: ask for permits, send chunks, show signs of life."""
+
+from collections import deque
+import dataclasses
+import os
+from pathlib import Path
+import socket
+import time
+import uuid
+
+import zmq
+
+from asyncppo_ros.chunk import Chunk, Identity, NO_POLICY, Source
+from asyncppo_ros.errors import AddressError, CodecError, RunError
+from asyncppo_ros.learning.ledger import ActorLedger
+from asyncppo_ros.transport import messages
+from asyncppo_ros.transport.chunk_sender import ChunkSender
+from asyncppo_ros.transport.codec import encode_chunk, with_waiting
+from asyncppo_ros.transport.messages import ChunkNotice, decode, encode, Hello, Message
+from asyncppo_ros.transport.pending import Pending, PendingChunks
+from asyncppo_ros.transport.permits import Permit
+from asyncppo_ros.transport.zeromq import connect, notice_cuts
+
+# Between two hellos that nobody answers.
+_HELLO_AGAIN_S = 0.5
+_LINGER_MS = 1000
+# An answer waits in the socket while a chunk is collected, so the best of these is taken.
+_ROUND_TRIPS = 64
+
+
+class ZmqChunkSender(ChunkSender):
+    """
+    A `ChunkSender` over a ZeroMQ DEALER socket.
+
+    A chunk is kept until the learner has acknowledged it, so that a cut connection or a learner
+    that starts again costs nothing that can be sent again.  Permits bound how many are kept.
+
+    Parameters
+    ----------
+    address : str
+        Where the learner is bound.
+    hello : Hello
+        From `messages.hello`.
+
+    """
+
+    def __init__(self, address: str, hello: Hello) -> None:
+        self.run_id = 0
+        self.generation = 0
+        self.source = Source(hello.actor_id, 0)
+        self.ledger = ActorLedger(self.source)
+        self._stopped = False
+        self.newest = NO_POLICY
+        self.welcomed = False
+        self._hello = hello
+        self._hello_at = 0.0
+        self._hello_ns = 0
+        self._heartbeat_s = 0.5
+        self._heartbeat_at = 0.0
+        self._heard_at = time.monotonic()
+        self._permit = Permit(0, NO_POLICY)
+        self._pending = PendingChunks()
+        self._round_trips: deque[int] = deque(maxlen=_ROUND_TRIPS)
+        self._refused = ''
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._connect(address)
+
+    @property
+    def next_sequence(self) -> int:
+        """Of the next chunk."""
+        return self._pending.next_sequence
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the run is over."""
+        return self._stopped
+
+    @property
+    def transport_ns(self) -> int:
+        """Half a round trip [ns]."""
+        return min(self._round_trips, default=0) // 2
+
+    @property
+    def silent_s(self) -> float:
+        """Time since the learner was last heard [s]."""
+        return time.monotonic() - self._heard_at
+
+    def connect(self, timeout: float = 10.0) -> bool:
+        """
+        Say hello until the learner answers.
+
+        Returns
+        -------
+        welcomed : bool
+            False when `timeout` [s] passed without an answer; call again to wait on.
+
+        Raises
+        ------
+        RunError
+            The learner refused this actor: another task, protocol or run; the text says which.
+
+        """
+        deadline = time.monotonic() + timeout
+        while not (self.welcomed or self.stopped) and time.monotonic() < deadline:
+            self.poll(min(0.05, max(0.0, deadline - time.monotonic())))
+        return self.welcomed
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """
+        Handle what has arrived and send what is due; wait up to `timeout` [s] for the first.
+
+        Raises
+        ------
+        RunError
+            The learner refused this actor.
+
+        """
+        self._send_due()
+        if self._socket.poll(round(timeout * 1e3)):
+            while True:
+                try:
+                    frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                except zmq.Again:
+                    break
+                try:
+                    self._handle(decode(frames))
+                except CodecError:
+                    continue  # not from a learner; permits are absolute, so nothing is missed
+            self._hand_over()
+        if self._refused:
+            raise RunError(f'the learner refused this actor: {self._refused}')
+
+    def permit_for(self, sequence: int) -> Identity | None:
+        """Give the oldest policy chunk `sequence` may be collected with; None = not yet."""
+        if self.stopped or not self.welcomed or sequence >= self._permit.limit:
+            return None
+        return self._permit.minimum
+
+    def send(self, chunk: Chunk) -> None:
+        """
+        Send a finished chunk, or keep it until the learner is back.
+
+        Raises
+        ------
+        ValueError
+            Its sequence is not `next_sequence`.
+
+        """
+        self._pending.finished(Pending(chunk, time.monotonic_ns(),
+                                       self.ledger.counters.transitions))
+        self.ledger.completed(chunk.transitions)
+        self._hand_over()
+
+    def close(self) -> None:
+        """Send what is left, say goodbye with the final counters, and close."""
+        if self._socket.closed:
+            return
+        self._hand_over()
+        if self.welcomed:
+            counters = self.ledger.counters
+            self._transmit(encode(messages.Bye(counters.chunks, counters.transitions,
+                                      counters.unfinished)))
+        self._socket.close(linger=_LINGER_MS)
+        self._context.term()
+
+    def _connect(self, address: str) -> None:
+        self._socket.setsockopt(zmq.ROUTING_ID, b'A' + uuid.uuid4().bytes)
+        # Nothing is queued for a learner that is not there: it would be lost unseen.
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        notice_cuts(self._socket)
+        self._socket.linger = 0
+        try:
+            connect(self._socket, address)
+        except AddressError:
+            self._context.destroy(linger=0)
+            raise
+
+    def _send_due(self) -> None:
+        now = time.monotonic()
+        if not self.welcomed:
+            if now >= self._hello_at and self._say_hello():
+                self._hello_at = now + _HELLO_AGAIN_S
+            return
+        self._hand_over()
+        if now >= self._heartbeat_at:
+            counters = self.ledger.counters
+            self._transmit(encode(messages.Heartbeat(
+                time.monotonic_ns(), self._pending.handed, counters.chunks, counters.transitions,
+                counters.unfinished)))
+            self._heartbeat_at = now + self._heartbeat_s
+
+    def _say_hello(self) -> bool:
+        self._hello_ns = time.monotonic_ns()
+        oldest = self._pending.oldest
+        before = oldest.before if oldest else self.ledger.counters.transitions
+        return self._transmit(encode(dataclasses.replace(
+            self._hello, incarnation=self.source.incarnation, run_id=self.run_id,
+            next_sequence=self._pending.first, before=before)))
+
+    def _hand_over(self) -> None:
+        while self.welcomed and (pending := self._pending.to_hand_over()) is not None:
+            chunk = with_waiting(pending.chunk, time.monotonic_ns() - pending.finished_ns)
+            notice = ChunkNotice(chunk.sequence, chunk.transitions, pending.before,
+                                 self.transport_ns)
+            if not self._transmit([*encode(notice), *encode_chunk(chunk, self._hello.layout)]):
+                return
+            self._pending.handed += 1
+
+    def _transmit(self, frames: list) -> bool:
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def _handle(self, message: Message) -> None:
+        self._heard_at = time.monotonic()
+        if isinstance(message, messages.Welcome):
+            self._welcome(message)
+        elif isinstance(message, messages.PermitMessage):
+            self._permit = Permit(message.limit, message.minimum)
+            self._pending.acknowledged(message.expected)
+        elif isinstance(message, messages.Pong):
+            self._pong(message)
+        elif isinstance(message, messages.Who):
+            self.welcomed, self._hello_at = False, 0.0
+        elif isinstance(message, messages.Stop):
+            self._stopped = True
+        elif isinstance(message, messages.Refused):
+            self._refused = message.text
+
+    def _welcome(self, message: messages.Welcome) -> None:
+        self._round_trips.append(time.monotonic_ns() - self._hello_ns)
+        if self.run_id == 0:
+            self.run_id = message.run_id
+            self.source = Source(self._hello.actor_id, message.incarnation)
+            self.ledger = self._make_ledger(message)
+        self.generation = message.generation
+        self.welcomed = True
+        self._heartbeat_s = message.heartbeat_ms * 1e-3
+        # Fresh permits follow; what this learner lacks is sent again.
+        self._permit = Permit(0, NO_POLICY)
+        self._pending.acknowledged(message.next_sequence)
+        self._pending.rewind()
+
+    def _make_ledger(self, message: messages.Welcome) -> ActorLedger:
+        same_host = message.host == socket.gethostname() and os.path.isdir(message.run_dir)
+        try:
+            return ActorLedger(self.source, Path(message.run_dir) if same_host else None)
+        except OSError:
+            return ActorLedger(self.source)
+
+    def _pong(self, message: messages.Pong) -> None:
+        self._round_trips.append(time.monotonic_ns() - message.sent_ns)
+        self.newest = Identity(message.generation, message.version)
+        self._pending.acknowledged(message.expected)
+        if message.expected < message.handed:
+            # Chunks sent before that heartbeat did not arrive: a connection was cut.
+            self._pending.rewind()

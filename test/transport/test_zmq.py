@@ -1,0 +1,351 @@
+"""Senders and receivers over loopback, with real processes where they may die."""
+
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from making import FIRST, LAYOUT, make_chunk, make_intake, RUN_ID
+import numpy as np
+import pytest
+import zmq
+
+from asyncppo_ros.chunk import Identity, Source
+from asyncppo_ros.errors import AddressError, RunError
+from asyncppo_ros.transport.codec import encode_chunk
+from asyncppo_ros.transport.messages import ChunkNotice, encode, hello
+from asyncppo_ros.transport.receiver import ZmqChunkReceiver
+from asyncppo_ros.transport.sender import ZmqChunkSender
+
+ACTOR_PROCESS = Path(__file__).with_name('actor_process.py')
+FREE_PORT = 'tcp://127.0.0.1:*'
+SIZE = 12
+
+
+class LearnerProcess:
+    """A learner whose updates do nothing for `update_s`; it runs in this process."""
+
+    def __init__(self, address=FREE_PORT, update_s=0.0, identity=FIRST, **settings):
+        self.warnings = []
+        self.intake = make_intake(identity=identity, warnings=self.warnings, **settings)
+        self.receiver = ZmqChunkReceiver(self.intake, address)
+        self.receiver.start()
+        self.identity = identity
+        self.update_s = update_s
+        self.lags = []
+        self.sequences = {}
+        self.most_under_way = 0
+        self._end = threading.Event()
+        self._thread = None
+
+    def learn(self):
+        """Make updates in a thread."""
+        self._thread = threading.Thread(target=self._learn)
+        self._thread.start()
+        return self
+
+    def _learn(self):
+        while not self._end.is_set():
+            batch = self.intake.next_batch(self.identity, 0, 0.05)
+            self.most_under_way = max(self.most_under_way, self.intake.under_way)
+            if batch is None:
+                continue
+            self.lags.append(batch.lag_versions.maximum)
+            for chunk in batch.chunks:
+                self.sequences.setdefault(chunk.source, []).append(chunk.sequence)
+            self._end.wait(self.update_s)
+            version = self.identity.policy_version + 1
+            self.identity = self.identity._replace(policy_version=version)
+            self.intake.updated(version)
+            self.intake.published(self.identity)
+
+    def stop_learning(self):
+        self._end.set()
+        self._thread.join()
+
+    def kill(self):
+        """End as by kill -9: no word to anyone."""
+        if self._thread:
+            self.stop_learning()
+        receiver = self.receiver
+        receiver._closing = True
+        receiver._wake()
+        receiver._thread.join()
+        receiver._socket.close(linger=0)
+        receiver._context.term()
+
+    def close(self):
+        if self._thread:
+            self.stop_learning()
+        self.receiver.close()
+
+
+@pytest.fixture
+def ended():
+    """Collect what is to be closed or killed, and check that no thread is left."""
+    threads = set(threading.enumerate())
+    things = []
+    yield things.append
+    for thing in reversed(things):
+        if isinstance(thing, subprocess.Popen):
+            thing.kill()
+            thing.wait()
+        else:
+            thing.close()
+    assert set(threading.enumerate()) <= threads
+
+
+def start_actor(learner, actor_id, *arguments):
+    return subprocess.Popen([sys.executable, str(ACTOR_PROCESS), learner.receiver.address,
+                             str(actor_id), *arguments])
+
+
+def wait_for(condition, timeout=10.0):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, 'waited in vain'
+        time.sleep(0.005)
+
+
+def connected(learner, ended, actor_id=1):
+    sender = ZmqChunkSender(learner.receiver.address, hello(actor_id, LAYOUT, 3, 4))
+    ended(sender)
+    assert sender.connect(5.0)
+    return sender
+
+
+def poll_until(sender, condition, timeout=10.0):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, 'waited in vain'
+        sender.poll(0.01)
+
+
+def send_next(sender, **integers):
+    poll_until(sender, lambda: sender.permit_for(sender.next_sequence) is not None)
+    sender.ledger.stepped(SIZE)
+    sender.send(make_chunk(sequence=sender.next_sequence, actor_id=sender.source.actor_id,
+                           incarnation=sender.source.incarnation, **integers))
+
+
+def test_chunks_arrive_and_everyone_leaves_in_peace(ended, tmp_path):
+    learner = LearnerProcess(run_dir=tmp_path, batch_size=48, target_lag=1).learn()
+    actors = [start_actor(learner, number) for number in range(3)]
+    for actor in actors:
+        ended(actor)
+    wait_for(lambda: len(learner.intake.sources) == 3 and len(learner.lags) > 50)
+    learner.close()
+    assert [actor.wait(5) for actor in actors] == [0, 0, 0]
+    totals = learner.intake.books_totals()
+    assert learner.intake.write_books() == []
+    assert totals['lost_in_crash'] == totals['refused_by_check'] == 0
+    assert totals['consumed'] >= 50 * 48
+    for sequences in learner.sequences.values():
+        assert sequences == list(range(len(sequences)))
+
+
+def test_a_killed_actor_costs_only_what_was_under_way(ended, tmp_path):
+    learner = LearnerProcess(run_dir=tmp_path, batch_size=48, target_lag=1).learn()
+    ended(learner)
+    first, second = start_actor(learner, 0), start_actor(learner, 1, '--step_s', '0.05')
+    ended(first)
+    ended(second)
+    wait_for(lambda: len(learner.intake.sources) == 2 and len(learner.lags) > 20)
+    time.sleep(0.12)
+    second.send_signal(signal.SIGKILL)
+    second.wait()
+    wait_for(lambda: len(learner.intake.sources) == 1)
+    before = len(learner.lags)
+    third = start_actor(learner, 1)
+    ended(third)
+    wait_for(lambda: Source(1, 2) in learner.intake.sources and len(learner.lags) > before + 20)
+    learner.close()
+    assert learner.intake.write_books() == []
+    rows = {(row['actor_id'], row['incarnation']): row
+            for row in learner.intake._books.table()}
+    assert 0 < rows[1, 1]['lost_in_crash'] <= 2 * SIZE
+    assert rows[0, 1]['lost_in_crash'] == rows[1, 2]['lost_in_crash'] == 0
+    assert first.wait(5) == third.wait(5) == 0
+
+
+def test_an_actor_outlives_its_learner(ended, tmp_path):
+    learner = LearnerProcess(run_dir=tmp_path, batch_size=24, target_lag=1).learn()
+    actor = start_actor(learner, 5)
+    ended(actor)
+    wait_for(lambda: len(learner.lags) > 20)
+    learner.stop_learning()
+    state = learner.intake.books_state()
+    address = learner.receiver.address
+    learner.kill()
+    time.sleep(0.3)
+    following = LearnerProcess(address, identity=Identity(2, learner.identity.policy_version),
+                               run_dir=tmp_path, batch_size=24, target_lag=1, state=state)
+    following.learn()
+    wait_for(lambda: len(following.lags) > 20)
+    following.close()
+    assert actor.wait(5) == 0
+    source, = following.sequences
+    assert source == Source(5, 1)
+    assert following.sequences[source][0] >= learner.sequences[source][-1]
+    assert following.sequences[source] == list(range(following.sequences[source][0],
+                                                     following.sequences[source][-1] + 1))
+    assert following.intake.write_books() == []
+
+
+def test_a_learner_without_memory_takes_running_actors_in(ended, tmp_path):
+    learner = LearnerProcess(run_dir=tmp_path, batch_size=24).learn()
+    actor = start_actor(learner, 5)
+    ended(actor)
+    wait_for(lambda: len(learner.lags) > 20)
+    address = learner.receiver.address
+    learner.kill()
+    following = LearnerProcess(address, identity=Identity(2, 0), run_dir=tmp_path,
+                               batch_size=24).learn()
+    wait_for(lambda: len(following.lags) > 20)
+    following.close()
+    assert actor.wait(5) == 0
+    assert following.intake.write_books() == []
+    assert following.intake.books_totals()['lost_in_crash'] > 0
+
+
+def test_a_slow_learner_bounds_what_is_under_way(ended):
+    learner = LearnerProcess(batch_size=48, target_lag=2, update_s=0.1).learn()
+    ended(learner)
+    actors = [start_actor(learner, number) for number in range(3)]
+    for actor in actors:
+        ended(actor)
+    wait_for(lambda: len(learner.lags) > 20)
+    learner.close()
+    assert learner.most_under_way <= 3 * 48 + SIZE
+    assert max(learner.lags[5:]) <= 2
+    assert np.mean(learner.lags[5:]) >= 1
+
+
+def test_a_paused_learner_stops_the_actors(ended):
+    learner = LearnerProcess(batch_size=24, target_lag=1)
+    ended(learner)
+    learner.intake.pause()
+    sender = connected(learner, ended)
+    for _ in range(20):
+        sender.poll(0.01)
+    assert sender.permit_for(0) is None
+    learner.intake.resume()
+    poll_until(sender, lambda: sender.permit_for(0) is not None)
+    sent = 0
+    while sender.permit_for(sender.next_sequence) is not None:
+        send_next(sender)
+        sent += 1
+        sender.poll(0.05)
+    assert sent == 4
+    assert learner.intake.waiting == 4 * SIZE
+
+
+def test_an_actor_that_does_not_fit_is_told_why(ended):
+    learner = LearnerProcess()
+    ended(learner)
+    sender = ZmqChunkSender(learner.receiver.address, hello(1, LAYOUT._replace(task='ant'), 3, 4))
+    ended(sender)
+    with pytest.raises(RunError, match='the learner trains reach, this actor simulates ant'):
+        sender.connect(5.0)
+
+
+def test_an_actor_that_finds_nobody_says_so_in_time(ended):
+    sender = ZmqChunkSender('tcp://127.0.0.1:9', hello(1, LAYOUT, 3, 4))
+    ended(sender)
+    begun = time.monotonic()
+    assert not sender.connect(0.3)
+    assert time.monotonic() - begun < 1.0
+    sender.close()
+    assert time.monotonic() - begun < 2.0
+
+
+def test_noise_does_no_harm(ended):
+    learner = LearnerProcess(batch_size=1000)
+    ended(learner)
+    sender = connected(learner, ended)
+    context = zmq.Context()
+    noise = context.socket(zmq.DEALER)
+    noise.linger = 1000
+    noise.connect(learner.receiver.address)
+    random = np.random.default_rng(0)
+    chunk = [bytes(frame) for frame in encode_chunk(make_chunk(), LAYOUT)]
+    for _ in range(50):
+        noise.send_multipart([random.bytes(int(random.integers(0, 99)))
+                              for _ in range(random.integers(1, 6))])
+        noise.send_multipart([*encode(ChunkNotice(0, SIZE, 0, 0)), *chunk])
+    noise.send_multipart([b'CHUNK', b'', bytes(5_000_000)])
+    for _ in range(10):
+        send_next(sender)
+    wait_for(lambda: learner.intake.chunks_received == 10
+             and sum(learner.intake.refused_of(None).values()) == 101)
+    assert learner.intake.refused_of(None)['unknown'] == 50
+    assert learner.intake.refused_of(sender.source) == {}
+    noise.close()
+    context.term()
+
+
+def test_what_a_cut_connection_swallowed_is_sent_again(ended):
+    learner = LearnerProcess(batch_size=1000, target_lag=0)
+    ended(learner)
+    sender = connected(learner, ended)
+    send_next(sender)
+    poll_until(sender, lambda: learner.intake.chunks_received == 1)
+    # The socket takes the next chunk, and the connection loses it.
+    transmit, sender._transmit = sender._transmit, lambda frames: True
+    send_next(sender)
+    sender._transmit = transmit
+    poll_until(sender, lambda: learner.intake.chunks_received == 2)
+    assert learner.intake.gaps() == {} and learner.intake.refused() == {}
+
+
+def test_the_age_of_a_chunk_is_measured_by_both_ends(ended):
+    learner = LearnerProcess(batch_size=SIZE)
+    ended(learner)
+    sender = connected(learner, ended)
+    send_next(sender)
+    wait_for(lambda: learner.intake.chunks_received == 1)
+    time.sleep(0.05)
+    age = learner.intake.next_batch(FIRST, 0, 1.0).sample_age
+    assert age.collecting.mean == pytest.approx(5.0)
+    assert 0.0 <= age.waiting.mean < 20.0
+    assert 0.0 < age.transport.mean < 50.0
+    assert 50.0 <= age.learner.mean < 500.0
+
+
+def test_an_address_in_use_is_named(ended):
+    learner = LearnerProcess()
+    ended(learner)
+    address = learner.receiver.address
+    with pytest.raises(AddressError, match=f'transport.address = {address}: in use by another'):
+        ZmqChunkReceiver(make_intake(), address)
+
+
+@pytest.mark.parametrize('address', ['tcp://*:5599', 'tcp://0.0.0.0:5599', 'tcp://[::]:5599',
+                                     'tcp://192.168.0.1:5599', 'tcp://robot:5599'])
+def test_an_open_address_is_refused_unless_asked_for(address):
+    with pytest.raises(AddressError, match='unencrypted'):
+        ZmqChunkReceiver(make_intake(), address)
+
+
+def test_an_open_address_may_be_asked_for():
+    receiver = ZmqChunkReceiver(make_intake(), 'tcp://*:*', allow_plain_text=True)
+    receiver.close()
+
+
+@pytest.mark.parametrize('address', ['', 'nonsense', 'tcp://127.0.0.1', 'tcp://127.0.0.1:x'])
+def test_a_malformed_address_is_named(address):
+    with pytest.raises(AddressError, match='transport.address'):
+        ZmqChunkReceiver(make_intake(), address)
+    with pytest.raises(AddressError, match='transport.address'):
+        ZmqChunkSender(address, hello(1, LAYOUT, 3, 4))
+
+
+def test_a_sender_refuses_a_chunk_out_of_order(ended):
+    learner = LearnerProcess()
+    ended(learner)
+    sender = connected(learner, ended)
+    with pytest.raises(ValueError, match='chunk 4 where 0 is next'):
+        sender.send(make_chunk(sequence=4))
+    assert sender.run_id == RUN_ID
