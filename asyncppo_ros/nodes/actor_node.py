@@ -1,0 +1,156 @@
+"""Actor node: the newest policy acts in many simulations; chunks go to the learner."""
+
+import argparse
+import os
+import time
+
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import remove_ros_args
+
+from asyncppo_ros.acting.rollout import Rollout, Stamp
+from asyncppo_ros.chunk import Identity
+from asyncppo_ros.config import Config
+from asyncppo_ros.nodes.parameters import read_config
+from asyncppo_ros.nodes.policy_topic import RosPolicySubscriber
+from asyncppo_ros.nodes.process import StopRequest
+from asyncppo_ros.policy.snapshot import PolicySnapshot
+from asyncppo_ros.simulation.registry import make
+from asyncppo_ros.train_local import environment_seed
+from asyncppo_ros.transport.messages import hello
+from asyncppo_ros.transport.sender import ZmqChunkSender
+
+# While an actor waits for a permit or a policy it looks for both this often.
+WAIT_S = 0.002
+# The learner is expected within this time; then the actor says that it still waits.
+CONNECT_S = 10.0
+# Through this pipe the supervisor sees that the actor is not hung.
+HEARTBEAT_VARIABLE = 'ASYNCPPO_HEARTBEAT_FD'
+HEARTBEAT_S = 0.5
+
+
+class ActorNode(Node):
+    """
+    Collects chunks under permits.
+
+    One thread does everything: it looks for a newer policy between two chunks and never within
+    one, so that one chunk has one policy by construction.
+
+    Parameters
+    ----------
+    actor_id : int
+        Unique in the run.
+    stop : StopRequest
+
+    """
+
+    def __init__(self, actor_id: int, stop: StopRequest) -> None:
+        super().__init__(f'actor_{actor_id}', automatically_declare_parameters_from_overrides=True)
+        self.config: Config = read_config(self)
+        self._stop = stop
+        self._actor_id = actor_id
+        self._policy = RosPolicySubscriber(self)
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(self)
+        self._heartbeat = _SupervisorHeartbeat()
+
+    def collect(self) -> None:
+        """Collect and send chunks until the learner or a signal ends it."""
+        config = self.config
+        # The incarnation is not known before the learner answers, so the process id tells
+        # apart the starts of one actor.
+        seed = environment_seed(config.seed, self._actor_id, os.getpid())
+        environment = make(config.task, config.actor.num_envs, seed,
+                           random_episode_start=config.actor.random_episode_start)
+        rollout = Rollout(environment, config.actor.chunk_length,
+                          (config.seed, self._actor_id, os.getpid()))
+        greeting = hello(self._actor_id, rollout.layout, config.actor.num_envs,
+                         config.actor.chunk_length)
+        sender = ZmqChunkSender(config.transport.address, greeting)
+        try:
+            if self._connect(sender):
+                self._collect_until_stopped(rollout, sender)
+        finally:
+            sender.close()
+            environment.close()
+
+    def _connect(self, sender: ZmqChunkSender) -> bool:
+        begun = time.monotonic()
+        while not self._stop():
+            self._heartbeat.beat()
+            if sender.connect(timeout=0.2):
+                return True
+            if time.monotonic() - begun > CONNECT_S:
+                self.get_logger().warning(
+                    f'no learner answers at {self.config.transport.address}; still trying')
+                begun = time.monotonic()
+        return False
+
+    def _collect_until_stopped(self, rollout: Rollout, sender: ZmqChunkSender) -> None:
+        while not (self._stop() or sender.stopped):
+            snapshot = self._next_policy(sender)
+            if snapshot is None:
+                continue
+            stamp = Stamp(sender.run_id, *sender.source, sender.next_sequence)
+            chunk = rollout.collect(snapshot, stamp, lambda: self._cut(sender),
+                                    sender.ledger.stepped)
+            sender.send(chunk)
+
+    def _cut(self, sender: ZmqChunkSender) -> bool:
+        """Between two control steps: keep in touch; end the chunk when the run ends."""
+        self._heartbeat.beat()
+        sender.poll()
+        return self._stop() or sender.stopped
+
+    def _next_policy(self, sender: ZmqChunkSender) -> PolicySnapshot | None:
+        """Take the newest policy that the permit for the next chunk allows, or wait a bit."""
+        self._executor.spin_once(timeout_sec=0.0)
+        sender.poll()
+        self._policy.run_id = sender.run_id
+        minimum = sender.permit_for(sender.next_sequence)
+        newest = self._policy.newest
+        if minimum is None or newest is None or newest.identity < Identity(*minimum):
+            self._heartbeat.beat()
+            sender.poll(WAIT_S)
+            return None
+        return newest
+
+
+class _SupervisorHeartbeat:
+    """Writes a byte now and then where the supervisor asked for it."""
+
+    def __init__(self) -> None:
+        self._descriptor = int(os.environ.get(HEARTBEAT_VARIABLE, '-1'))
+        self._last = 0.0
+
+    def beat(self) -> None:
+        now = time.monotonic()
+        if self._descriptor < 0 or now - self._last < HEARTBEAT_S:
+            return
+        self._last = now
+        try:
+            os.write(self._descriptor, b'.')
+        except BlockingIOError:
+            pass  # the pipe is full of unread signs of life: that is one as well
+        except OSError:
+            self._descriptor = -1
+
+
+def run(arguments: list[str], stop: StopRequest) -> int:
+    """Run an actor node until it is stopped."""
+    parser = argparse.ArgumentParser(prog='actor_node', description=__doc__)
+    parser.add_argument('--actor-id', type=int, default=0,
+                        help='number of this actor, unique in the run (default 0)')
+    own = parser.parse_args(remove_ros_args(['actor_node', *arguments])[1:])
+    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+    node = None
+    try:
+        node = ActorNode(own.actor_id, stop)
+        node.collect()
+    finally:
+        if node is not None:
+            node.destroy_node()
+        rclpy.try_shutdown()
+    return 0

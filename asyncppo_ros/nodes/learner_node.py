@@ -1,0 +1,302 @@
+"""Learner node: chunks in, policies out; metrics, services and diagnostics on ROS 2."""
+
+from collections.abc import Callable, Mapping
+import threading
+import time
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+import rclpy
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+from std_msgs.msg import Float64
+from std_srvs.srv import Trigger
+
+from asyncppo_ros.acting.rollout import layout_of
+from asyncppo_ros.chunk import Chunk, Identity
+from asyncppo_ros.config import Config
+from asyncppo_ros.errors import RunError
+from asyncppo_ros.learning.batcher import Batcher, ConsumedChunks
+from asyncppo_ros.learning.books import Books
+from asyncppo_ros.learning.checkpoint import load_checkpoint, load_policy
+from asyncppo_ros.learning.learner import Learner
+from asyncppo_ros.learning.metrics import JsonlWriter, LEARNER_METRICS, TensorBoardWriter
+from asyncppo_ros.learning.training import Training
+from asyncppo_ros.nodes.parameters import read_config
+from asyncppo_ros.nodes.policy_topic import RosPolicyPublisher
+from asyncppo_ros.nodes.process import StopRequest
+from asyncppo_ros.robot.artefact import read_artefact
+from asyncppo_ros.run import create, Run
+from asyncppo_ros.simulation.registry import make
+from asyncppo_ros.transport.intake import Intake
+from asyncppo_ros.transport.permits import PermitBook
+from asyncppo_ros.transport.receiver import ZmqChunkReceiver
+from asyncppo_ros.transport.reception import Session
+
+# The learner looks for a signal, a service call and a due publication this often.
+STEP_S = 0.1
+LOG_S = 5.0
+DIAGNOSTICS_S = 1.0
+SERVICE_TIMEOUT_S = 10.0
+# Without news from the actors for this long, /diagnostics warns.
+SILENT_S = 10.0
+
+
+class LearnerNode(Node):
+    """
+    The ROS side of the learner; `learning.training.Training` does the work.
+
+    Topics: ``policy`` and one ``~/metrics/NAME`` per metric.  Services: ``~/pause``,
+    ``~/resume``, ``~/save_checkpoint``.  All publishers are made at once, so that rqt_plot
+    finds the topics.
+    """
+
+    def __init__(self) -> None:
+        super().__init__('learner', automatically_declare_parameters_from_overrides=True)
+        self.config: Config = read_config(self)
+        self.policy = RosPolicyPublisher(self)
+        self._metrics = {name: self.create_publisher(Float64, f'~/metrics/{name}', 10)
+                         for name in LEARNER_METRICS}
+        self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        self._row: Mapping[str, float] = {}
+        self._row_at = time.monotonic()
+        self._last_warning = ''
+        self.paused = False
+        self._calls: list[tuple[str, threading.Event, Trigger.Response]] = []
+        self._calls_lock = threading.Lock()
+        for name in ('pause', 'resume', 'save_checkpoint'):
+            self.create_service(Trigger, f'~/{name}', self._later(name))
+        self.create_timer(DIAGNOSTICS_S, self._publish_diagnostics)
+
+    def write(self, row: Mapping[str, float]) -> None:
+        """Publish a row of metrics: the node is a `MetricsWriter`."""
+        self._row, self._row_at = row, time.monotonic()
+        for name, value in row.items():
+            if name in self._metrics and value == value and abs(value) != float('inf'):
+                self._metrics[name].publish(Float64(data=float(value)))
+
+    def close(self) -> None:
+        """Nothing to close: the node outlives the training."""
+
+    def warn(self, text: str) -> None:
+        """Tell the user, in the log and on /diagnostics."""
+        self._last_warning = text
+        self.get_logger().warning(text)
+
+    def serve_calls(self, actions: Mapping[str, Callable[[], str]]) -> None:
+        """Carry out waiting service calls on the training thread."""
+        with self._calls_lock:
+            calls, self._calls = self._calls, []
+        for name, finished, response in calls:
+            response.message = actions[name]()
+            response.success = True
+            finished.set()
+
+    def _later(self, name: str) -> Callable[[Trigger.Request, Trigger.Response],
+                                            Trigger.Response]:
+        def call(_request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+            finished = threading.Event()
+            with self._calls_lock:
+                self._calls.append((name, finished, response))
+            if not finished.wait(SERVICE_TIMEOUT_S):
+                return Trigger.Response(
+                    success=False, message=f'the learner is busy; {name} follows later')
+            return response
+        return call
+
+    def _publish_diagnostics(self) -> None:
+        status = DiagnosticStatus(
+            name=f'{self.get_fully_qualified_name().lstrip("/")}: training',
+            hardware_id=self.config.task, level=DiagnosticStatus.OK, message='training')
+        silent = time.monotonic() - self._row_at
+        if self.paused:
+            status.message = 'paused'
+        elif silent > SILENT_S:
+            status.level = DiagnosticStatus.WARN
+            status.message = f'no update for {silent:.0f} s: do the actors run?'
+        elif self._last_warning:
+            status.level = DiagnosticStatus.WARN
+            status.message, self._last_warning = self._last_warning, ''
+        status.values = [KeyValue(key=name, value=f'{value:.6g}')
+                         for name, value in self._row.items()]
+        message = DiagnosticArray(status=[status])
+        message.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(message)
+
+
+class _Flow:
+    """The intake as `Training` sees it, with what has flowed through it counted."""
+
+    def __init__(self, intake: Intake, batcher: Batcher) -> None:
+        self._intake = intake
+        self._consumed = 0
+        self._dropped = 0
+        self._report_dropped = batcher.on_dropped
+        batcher.on_dropped = self._count_dropped
+        self.updated = intake.updated
+        self.published: Callable[[Identity], None] = intake.published
+        self.restored = intake.restored
+
+    def next_batch(self, current: Identity, gradient_steps: int,
+                   timeout: float) -> ConsumedChunks | None:
+        batch = self._intake.next_batch(current, gradient_steps, timeout)
+        self._consumed += 0 if batch is None else len(batch.chunks)
+        return batch
+
+    def flow(self) -> dict[str, float]:
+        return {'actors': len(self._intake.sources), 'chunks_consumed': self._consumed,
+                'chunks_dropped': self._dropped,
+                'chunks_refused': sum(self._intake.refused().values()),
+                'transitions_in_flight': self._intake.under_way}
+
+    def books(self) -> dict[str, Any]:
+        return self._intake.books_state()
+
+    def _count_dropped(self, chunks: list[Chunk]) -> None:
+        self._dropped += len(chunks)
+        self._report_dropped(chunks)
+
+
+def run(arguments: list[str], stop: StopRequest) -> int:
+    """Run the learner node until its steps are done or it is stopped."""
+    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+    node = None
+    spinner = None
+    try:
+        node = LearnerNode()
+        spinner = _Spinner(node)
+        return _train(node, stop)
+    finally:
+        if spinner is not None:
+            spinner.stop()
+        if node is not None:
+            node.destroy_node()
+        rclpy.try_shutdown()
+
+
+def _train(node: LearnerNode, stop: StopRequest) -> int:
+    run_, config = _open(node.config, node.warn)
+    environment = make(config.task, 1, config.seed)
+    layout, task = layout_of(environment), environment.describe()
+    environment.close()
+    learner = Learner(config, task, layout.observation_size, layout.action_size,
+                      run_.facts()['run_id'])
+    extra = _begin(run_, config, learner)
+    books = Books(run_.folder, extra.get('books'))
+    settings, transport = config.learner, config.transport
+    batcher = Batcher(settings.batch_size, settings.max_policy_lag)
+    session = Session(learner.run_id, layout, str(run_.folder), transport.heartbeat_s,
+                      transport.heartbeat_timeout_s)
+    intake = Intake(session, PermitBook(
+        settings.batch_size, settings.target_lag, learner.identity), batcher, books,
+                    node.warn)
+    receiver = ZmqChunkReceiver(intake, transport.address, transport.allow_plain_text)
+    writers = [node, JsonlWriter(run_.metrics_file),
+               TensorBoardWriter(run_.folder / 'tensorboard', purge_step=learner.env_steps)]
+    training = Training(config, run_, learner, _Flow(intake, batcher), node.policy, writers, node.warn,
+                        extra.get('elapsed_s', 0.0))
+    node.get_logger().info(
+        f'task {config.task}, run {run_.folder}, chunks at {receiver.address}, generation '
+        f'{learner.generation}, {learner.env_steps} of {config.env_steps} env steps done')
+    receiver.start()
+    try:
+        _loop(node, training, intake, stop)
+    finally:
+        training.publish_if_due(force=True)
+        receiver.close()
+        training.save()
+        intake.write_books()
+        for writer in writers:
+            writer.close()
+    how = 'all steps done' if training.done else 'stopped'
+    node.get_logger().info(f'{how} after {learner.env_steps} env steps; policy: '
+                           f'{run_.policy_file}')
+    return 0
+
+
+def _loop(node: LearnerNode, training: Training, intake: Intake, stop: StopRequest) -> None:
+    def pause() -> str:
+        node.paused = True
+        intake.pause()
+        return 'paused; ~/resume goes on'
+
+    def resume() -> str:
+        node.paused = False
+        intake.resume()
+        return 'training'
+
+    def save() -> str:
+        training.save()
+        return f'checkpoint in {training.run.checkpoint}'
+
+    actions = {'pause': pause, 'resume': resume, 'save_checkpoint': save}
+    # A run that ends before its first batch leaves something to resume from, too.
+    training.publish_if_due(force=True)
+    training.save()
+    logged = time.monotonic()
+    while not (stop() or training.done):
+        node.serve_calls(actions)
+        if node.paused:
+            stop.wait(STEP_S)
+            continue
+        training.step(STEP_S, stop)
+        if training.row and time.monotonic() - logged > LOG_S:
+            logged = time.monotonic()
+            node.get_logger().info(_summary(training.row, training.config.env_steps))
+
+
+def _open(config: Config, warn: Callable[[str], None]) -> tuple[Run, Config]:
+    """Open the folder that the launcher made, or make it where the node was started alone."""
+    if config.run_dir and Run(config.run_dir).is_run():
+        run_ = Run(config.run_dir)
+    else:
+        run_, config = create(config, ['learner_node'])
+        warn(f'made the run folder {run_.folder}')
+    run_.lock()
+    return run_, config
+
+
+def _begin(run_: Run, config: Config, learner: Learner) -> dict[str, Any]:
+    """Continue from the run's checkpoint, or begin from a policy, or from nothing."""
+    init_from = run_.facts().get('init_from', '')
+    if (run_.checkpoint / 'checkpoint.safetensors').is_file():
+        extra = load_checkpoint(run_.checkpoint, learner)
+        if learner.env_steps >= config.env_steps:
+            raise RunError(f'run {run_.folder}: all {config.env_steps} env steps are done; ask '
+                           f'for more with --env_steps')
+        return extra
+    if init_from:
+        load_policy(read_artefact(init_from), learner)
+    return {}
+
+
+def _summary(row: Mapping[str, float], total: int) -> str:
+    success = row.get('success_rate', float('nan'))
+    shown = '' if success != success else f', success {success:.0%}'
+    return (f'{row["env_steps"]:,.0f} of {total:,} steps, {row["env_steps_per_s"]:,.0f}/s, return '
+            f'{row.get("return_mean", float("nan")):.2f}{shown}, lag {row["policy_lag_mean"]:.1f} '
+            f'(max {row["policy_lag_max"]:.0f}) versions, age {row["sample_age_mean"]:.0f} ms, '
+            f'learner waits {row["learner_wait"]:.0%}')
+
+
+class _Spinner:
+    """Spins a node in a thread of its own until told to stop."""
+
+    def __init__(self, node: Node) -> None:
+        self._executor = SingleThreadedExecutor()
+        self._executor.add_node(node)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._spin, name='rclpy', daemon=True)
+        self._thread.start()
+
+    def _spin(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._executor.spin_once(timeout_sec=0.1)
+        except ExternalShutdownException:
+            pass
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=2.0)

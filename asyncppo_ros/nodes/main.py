@@ -1,0 +1,69 @@
+"""
+Entry points of the processes of a run.
+
+Each installs its signal handlers first, then imports what is heavy: a Ctrl-C during the
+seconds in which torch and rclpy load still ends with exit code 0.
+"""
+
+import faulthandler
+import importlib
+import signal
+import sys
+
+from asyncppo_ros.nodes.process import die_with_parent, guarded, StopRequest
+
+
+def run(name: str, arguments: list[str] | None = None) -> int:
+    """
+    Run one process of a run.
+
+    Parameters
+    ----------
+    name : str
+        ``learner``, ``actor``, ``evaluator`` or ``supervisor``.
+    arguments : list of str, optional
+        The command line without the program; default ``sys.argv[1:]``.
+
+    Returns
+    -------
+    int
+        Exit code: 0, 2 for a user's mistake, 1 for a fault.
+
+    """
+    stop = StopRequest().install()
+    die_with_parent()
+    # A hung process is asked for its stacks before it is killed.
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    given = sys.argv[1:] if arguments is None else arguments
+    suffix = 'supervisor' if name == 'supervisor' else f'{name}_node'
+
+    def body() -> int | None:
+        module = importlib.import_module(f'asyncppo_ros.nodes.{suffix}')
+        return module.run(given, stop)
+
+    return guarded(body, suffix)
+
+
+def learner() -> None:
+    """Run the learner node."""
+    sys.exit(run('learner'))
+
+
+def actor() -> None:
+    """Run an actor node."""
+    sys.exit(run('actor'))
+
+
+def evaluator() -> None:
+    """Run the evaluator node."""
+    sys.exit(run('evaluator'))
+
+
+def supervisor() -> None:
+    """Run the supervisor of this host's actors."""
+    sys.exit(run('supervisor'))
+
+
+if __name__ == '__main__':
+    sys.exit(run(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,138 @@
+"""
+What every process of a run has in common: signals, its parent, clear errors.
+
+Importing this module imports nothing heavy: handlers must be in place before torch and rclpy
+are imported, which takes seconds.
+"""
+
+from collections.abc import Callable
+import ctypes
+import os
+import signal
+import sys
+import threading
+import traceback
+from types import FrameType
+
+from asyncppo_ros.errors import MissingDependency, UserError
+
+PARENT_VARIABLE = 'ASYNCPPO_PARENT'
+PR_SET_PDEATHSIG = 1
+HINTS = {
+    'torch': 'pip install torch, or `make setup`',
+    'mujoco': 'pip install mujoco, or `make setup`',
+    'gymnasium': 'pip install gymnasium, or `make setup`',
+    'zmq': 'pip install pyzmq, or apt install python3-zmq',
+    'safetensors': 'pip install safetensors, or `make setup`',
+    'matplotlib': 'pip install matplotlib, or `make setup`',
+    'rclpy': 'source /opt/ros/DISTRO/setup.bash, or pip install "asyncppo_ros[ros-jazzy]"; '
+             'without ROS, `asyncppo train-local` trains in one process',
+}
+
+
+class StopRequest:
+    """
+    SIGINT and SIGTERM as a flag that loops look at.
+
+    rclpy's own handlers would invalidate its context before the last message is sent, so the
+    nodes use these instead.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def install(self) -> 'StopRequest':
+        """Take over SIGINT and SIGTERM; main thread only."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+        return self
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self._event.set()
+
+    def set(self) -> None:
+        """Ask for the end from within."""
+        self._event.set()
+
+    def __call__(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until the end is asked for or the time is over; say whether it is asked for."""
+        return self._event.wait(seconds)
+
+
+def die_with_parent() -> None:
+    """
+    Ask the kernel for SIGTERM when the process that started this one dies.
+
+    Only where that process asked for it (`PARENT_VARIABLE`): a node started by hand in the
+    background must outlive its shell.
+    """
+    parent = os.environ.get(PARENT_VARIABLE)
+    if not parent or sys.platform != 'linux':
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    # The parent may have died before the line above.
+    if os.getppid() != int(parent):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def child_environment() -> dict[str, str]:
+    """
+    Give the environment for processes of a run.
+
+    One thread each (processes must not fight for cores), discovery on this host unless the
+    user asked for more, and the wish to die with this process.
+    """
+    environment = dict(os.environ)
+    for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS'):
+        environment.setdefault(name, '1')
+    if not {'ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_STATIC_PEERS', 'ROS_DISCOVERY_SERVER',
+            'ROS_LOCALHOST_ONLY'} & set(environment):
+        environment['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+        if environment.get('ROS_DISTRO') == 'humble':
+            environment['ROS_LOCALHOST_ONLY'] = '1'
+    environment['PYTHONUNBUFFERED'] = '1'
+    environment[PARENT_VARIABLE] = str(os.getpid())
+    return environment
+
+
+def guarded(body: Callable[[], int | None], program: str) -> int:
+    """
+    Run the body of a process and turn what goes wrong into an exit code.
+
+    Returns
+    -------
+    int
+        What the body returned (None = 0); 2 after a mistake of the user, told in one line;
+        1 after a fault of the program, told with its traceback.
+
+    """
+    try:
+        return body() or 0
+    except UserError as error:
+        print(f'{program}: {error}', file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        missing = missing_dependency(error)
+        if missing is None:
+            traceback.print_exc()
+            return 1
+        print(f'{program}: {missing}', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 0
+    except Exception:  # noqa: BLE001 - the last line of defence: told in full
+        traceback.print_exc()
+        return 1
+
+
+def missing_dependency(error: ModuleNotFoundError) -> MissingDependency | None:
+    """Say which library is missing from which interpreter, and the fix."""
+    name = (error.name or '').partition('.')[0]
+    if name.endswith('_msgs') or name.endswith('_srvs') or name == 'rcl_interfaces':
+        name = 'rclpy'
+    if name not in HINTS:
+        return None
+    return MissingDependency(f'{error.name} is missing from {sys.executable}: {HINTS[name]}')

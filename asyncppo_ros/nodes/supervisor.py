@@ -1,0 +1,215 @@
+"""
+Supervisor: owns the actor processes of one host.
+
+Starts them, restarts those that die (with a growing pause), kills the hung, gives up on one that
+keeps dying, and takes all of them along when it ends.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from asyncppo_ros.config import Config
+from asyncppo_ros.errors import UserError
+from asyncppo_ros.nodes.process import child_environment, StopRequest
+from asyncppo_ros.run import num_actors
+from asyncppo_ros.settings import build, read_yaml
+
+# As in actor_node.py, which this module must not import: it would bring rclpy and mujoco.
+HEARTBEAT_VARIABLE = 'ASYNCPPO_HEARTBEAT_FD'
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+# An actor that lived this long is healthy again: its crashes are forgotten.
+HEALTHY_S = 60.0
+MAX_CRASHES = 5
+# Imports and the first build of the simulations may take long on a busy machine.
+STARTUP_S = 120.0
+STACK_DUMP_S = 1.0
+STOP_S = 3.0
+POLL_S = 0.1
+
+
+class Actor:
+    """
+    One actor process and what is known of it.
+
+    Parameters
+    ----------
+    actor_id : int
+    command : list of str
+        Without ``--actor-id``.
+    hung_after_s : float
+        Silence after which it counts as hung [s].
+
+    """
+
+    def __init__(self, actor_id: int, command: list[str], hung_after_s: float) -> None:
+        self.actor_id = actor_id
+        self.finished = False
+        self.quarantined = ''
+        self.exit_code: int | None = None
+        self._command = command
+        self._hung_after_s = hung_after_s
+        self._crashes = 0
+        self._start_at = 0.0
+        self._dump_at = 0.0
+        self._process: subprocess.Popen | None = None
+        self._pipe = -1
+
+    @property
+    def pid(self) -> int:
+        """Process id; 0 = not running."""
+        return self._process.pid if self._process is not None else 0
+
+    def tend(self, now: float) -> None:
+        """Start, reap, restart or kill the process, whatever is due."""
+        if self.finished or self.quarantined:
+            return
+        if self._process is None:
+            if now >= self._start_at:
+                self._start(now)
+            return
+        self._hear(now)
+        code = self._process.poll()
+        if code is not None:
+            self._reap(code, now)
+        elif now > self._silent_until:
+            self._kill_hung(now)
+
+    def stop(self) -> None:
+        """Ask the process to end."""
+        self.finished = True
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end, then kill."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            _say(f'actor {self.actor_id} did not end in time: killed')
+            self._process.kill()
+            self._process.wait()
+        self._close_pipe()
+
+    def _start(self, now: float) -> None:
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        os.set_blocking(write, False)
+        environment = {**child_environment(), HEARTBEAT_VARIABLE: str(write)}
+        self._process = subprocess.Popen(
+            [*self._command[:1], *self._command[1:4], '--actor-id', str(self.actor_id),
+             *self._command[4:]], env=environment, pass_fds=(write,))
+        os.close(write)
+        self._pipe = read
+        self._started = now
+        self._silent_until = now + STARTUP_S
+        self._dump_at = 0.0
+
+    def _hear(self, now: float) -> None:
+        try:
+            if os.read(self._pipe, 4096):
+                self._silent_until = now + self._hung_after_s
+                self._dump_at = 0.0
+        except BlockingIOError:
+            pass
+
+    def _reap(self, code: int, now: float) -> None:
+        self._close_pipe()
+        self._process = None
+        self.exit_code = code
+        if code == 0:
+            self.finished = True
+            return
+        if code == 2:
+            self.quarantined = 'a mistake in its settings or task (its own message is above)'
+            _say(f'actor {self.actor_id} gave up: {self.quarantined}')
+            return
+        self._crashes = 1 if now - self._started > HEALTHY_S else self._crashes + 1
+        how = f'signal {signal.Signals(-code).name}' if code < 0 else f'exit code {code}'
+        if self._crashes >= MAX_CRASHES:
+            self.quarantined = f'{self._crashes} crashes in a row, the last with {how}'
+            _say(f'actor {self.actor_id} is not restarted any more: {self.quarantined}')
+            return
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self._crashes - 1))
+        self._start_at = now + pause
+        _say(f'actor {self.actor_id} died with {how}: restarted in {pause:g} s')
+
+    def _kill_hung(self, now: float) -> None:
+        assert self._process is not None
+        if self._dump_at == 0.0:
+            _say(f'actor {self.actor_id} is hung: its stacks follow, then it is killed')
+            self._process.send_signal(signal.SIGUSR1)
+            self._dump_at = now + STACK_DUMP_S
+        elif now >= self._dump_at:
+            self._process.kill()
+
+    def _close_pipe(self) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+
+
+def supervise(actors: list[Actor], stop: StopRequest) -> int:
+    """
+    Tend actors until they have finished or are asked to stop.
+
+    Returns
+    -------
+    int
+        0; 2 when an actor found a user's mistake; 1 when every actor had to be given up.
+
+    """
+    while not stop():
+        now = time.monotonic()
+        for actor in actors:
+            actor.tend(now)
+        if any(actor.quarantined and actor.exit_code == 2 for actor in actors):
+            return 2
+        if all(actor.finished or actor.quarantined for actor in actors):
+            return 1 if all(actor.quarantined for actor in actors) else 0
+        stop.wait(POLL_S)
+    return 0
+
+
+def run(arguments: list[str], stop: StopRequest) -> int:
+    """Run the supervisor of this host."""
+    parser = argparse.ArgumentParser(
+        prog='supervisor', description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--params-file', required=True, help='settings of the run (config.yaml)')
+    parser.add_argument('--namespace', default='asyncppo', help='ROS namespace of the run')
+    parser.add_argument('--num-actors', type=int, default=0, help='0 = as the settings say')
+    parser.add_argument('--first-actor-id', type=int, default=0,
+                        help='number of the first actor; unique over all hosts of a run')
+    parser.add_argument('--address', default='', help='learner, where it is not as in the settings')
+    own = parser.parse_args(arguments)
+    config = build(Config, read_yaml(own.params_file))
+    count = own.num_actors or num_actors(config)
+    if count < 1:
+        raise UserError(f'--num-actors {own.num_actors}: must be at least 1, or 0 (auto)')
+    ros = ['--ros-args', '--params-file', own.params_file,
+           '-r', f'__ns:=/{own.namespace.strip("/")}']
+    if own.address:
+        ros += ['-p', f'transport.address:={own.address}']
+    command = [sys.executable, '-m', 'asyncppo_ros.nodes.main', 'actor', *ros]
+    hung_after = 2.0 * config.transport.heartbeat_timeout_s
+    actors = [Actor(own.first_actor_id + index, command, hung_after) for index in range(count)]
+    _say(f'{count} actors, {config.actor.num_envs} environments each')
+    try:
+        return supervise(actors, stop)
+    finally:
+        for actor in actors:
+            actor.stop()
+        deadline = time.monotonic() + STOP_S
+        for actor in actors:
+            actor.wait(deadline - time.monotonic())
+
+
+def _say(text: str) -> None:
+    print(f'supervisor: {text}', file=sys.stderr, flush=True)

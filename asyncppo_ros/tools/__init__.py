@@ -1,0 +1,1 @@
+"""The `asyncppo` command and its verbs."""

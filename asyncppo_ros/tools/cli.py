@@ -1,0 +1,61 @@
+"""The ``asyncppo`` command: ``asyncppo VERB ...``; each verb is one module of this package."""
+
+from collections.abc import Callable
+import importlib
+import sys
+
+from asyncppo_ros import __version__
+from asyncppo_ros.errors import UserError
+from asyncppo_ros.nodes.process import guarded, StopRequest
+
+VERBS = {
+    'train': ('asyncppo_ros.tools.train',
+              'train with a learner node and actor nodes, asynchronously'),
+    'train-local': ('asyncppo_ros.tools.local', 'train in this process, synchronously, no ROS'),
+    'eval': ('asyncppo_ros.tools.evaluate', 'score a run or a policy, deterministically'),
+    'report': ('asyncppo_ros.tools.report', 'make a picture and a page of the curves of a run'),
+    'books': ('asyncppo_ros.tools.books', 'show where every transition of a run went'),
+    'settings': ('asyncppo_ros.tools.show_settings', 'list all settings'),
+    'bench': ('asyncppo_ros.tools.bench', 'measure; `asyncppo bench` lists what'),
+}
+
+
+def usage() -> str:
+    """Give the help text of the command."""
+    lines = ['usage: asyncppo VERB [options]', '',
+             'Asynchronous PPO for ROS 2 robots.', '', 'verbs:']
+    lines += [f'  {name:<12} {text}' for name, (_, text) in VERBS.items()]
+    lines += ['', '`asyncppo VERB --help` shows the options of a verb.',
+              'First steps: asyncppo train --task reach; asyncppo report runs/latest']
+    return '\n'.join(lines)
+
+
+def run(arguments: list[str], stop: StopRequest) -> int:
+    """Run one verb; see `main`."""
+    if not arguments or arguments[0] in ('-h', '--help', 'help'):
+        print(usage())
+        return 0 if arguments else 2
+    if arguments[0] == '--version':
+        print(f'asyncppo_ros {__version__}')
+        return 0
+    verb, *rest = arguments
+    if verb not in VERBS:
+        raise UserError(f'{verb}: no such verb; there are {", ".join(VERBS)}')
+    module = importlib.import_module(VERBS[verb][0])
+    main_of_verb: Callable[[list[str], StopRequest], int] = module.main
+    return main_of_verb(rest, stop)
+
+
+def main() -> None:
+    """
+    Run the command line.
+
+    Exit codes: 0, also after Ctrl-C; 1 for a fault or a check that failed; 2 for a mistake of
+    the user, told in one line.
+    """
+    stop = StopRequest().install()
+    sys.exit(guarded(lambda: run(sys.argv[1:], stop), 'asyncppo'))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,125 @@
+"""``asyncppo eval RUN_OR_ARTEFACT``: deterministic episodes with fixed seeds."""
+
+import json
+import pathlib
+from typing import Any
+
+from asyncppo_ros.acting.evaluation import evaluate, Interrupted
+from asyncppo_ros.config import Config, EvaluationConfig
+from asyncppo_ros.errors import ArtefactError, ConfigError
+from asyncppo_ros.nodes.process import StopRequest
+from asyncppo_ros.robot.artefact import Artefact, read_artefact
+from asyncppo_ros.robot.numpy_policy import NumpyPolicy
+from asyncppo_ros.run import find_run
+from asyncppo_ros.simulation.registry import make
+from asyncppo_ros.tools.arguments import Parser
+
+# Environments of one go: more episodes are played in several goes.
+MOST_ENVS = 128
+
+
+def main(arguments: list[str], stop: StopRequest) -> int:
+    """Evaluate and print the score."""
+    parser = Parser(prog='asyncppo eval', description=__doc__)
+    parser.add_argument('policy', metavar='RUN_OR_ARTEFACT',
+                        help='folder of a run (its newest policy) or a .safetensors file')
+    parser.add_argument('--episodes', type=int, default=100, help='default 100')
+    parser.add_argument('--seed', type=int, default=EvaluationConfig().seed,
+                        help='of the episodes; equal seeds give equal episodes')
+    parser.add_argument('--json', action='store_true', help='print one JSON object')
+    own = parser.parse_args(arguments)
+    if own.episodes < 1:
+        raise ConfigError(f'--episodes {own.episodes}: must be at least 1')
+    artefact = open_artefact(own.policy)
+    try:
+        score = score_artefact(artefact, own.episodes, own.seed, stop)
+    except Interrupted:
+        return 0
+    print(json.dumps(score) if own.json else score_text(score))
+    return 0
+
+
+def open_artefact(where: str) -> Artefact:
+    """
+    Read the newest policy of a run, or a policy file.
+
+    Raises
+    ------
+    ArtefactError, RunError
+        There is none, or it is damaged.
+
+    """
+    path = pathlib.Path(where)
+    if not path.is_dir():
+        return read_artefact(path)
+    policy_file = find_run(path).policy_file
+    if not policy_file.is_file():
+        raise ArtefactError(f'{where}: the run has no policy yet ({policy_file} is missing)')
+    return read_artefact(policy_file)
+
+
+def score_artefact(artefact: Artefact, episodes: int, seed: int = Config().evaluation.seed,
+                   stop: StopRequest | None = None) -> dict[str, Any]:
+    """
+    Play deterministic episodes of the artefact's own task.
+
+    Returns
+    -------
+    dict
+        ``task``, ``generation``, ``policy_version``, ``env_steps``, ``episodes``,
+        ``return_mean``, ``return_std``, ``length_mean``, ``success`` (None where the task has
+        none).
+
+    Raises
+    ------
+    TaskError
+        The task is not to be found here.
+    ArtefactError
+        The task has changed since the policy was trained.
+
+    """
+    card = artefact.card
+    policy = NumpyPolicy(artefact)
+    parts = []
+    left = episodes
+    while left > 0:
+        count = min(left, MOST_ENVS)
+        environment = make(card['task']['task'], count, seed + len(parts))
+        _check_same_task(card['task'], json.loads(json.dumps(environment.describe())))
+        parts.append(evaluate(policy, environment, stop or (lambda: False)))
+        environment.close()
+        left -= count
+    return {'task': card['task']['task'], 'generation': card['generation'],
+            'policy_version': card['policy_version'], 'env_steps': card['env_steps'],
+            **_pooled(parts)}
+
+
+def score_text(score: dict[str, Any]) -> str:
+    """Say the score in one line."""
+    success = '' if score['success'] is None else f', success {score["success"]:.1%}'
+    return (f'{score["task"]}, policy version {score["policy_version"]} '
+            f'({score["env_steps"]:,} env steps): return {score["return_mean"]:.2f} ± '
+            f'{score["return_std"]:.2f}, length {score["length_mean"]:.1f}{success} over '
+            f'{score["episodes"]} deterministic episodes')
+
+
+def _check_same_task(trained: dict[str, Any], here: dict[str, Any]) -> None:
+    for key in ('observation', 'action', 'control_dt'):
+        if trained.get(key) != here.get(key):
+            raise ArtefactError(f'task {here["task"]} has changed since this policy was trained: '
+                                f'its {key} entries differ')
+
+
+def _pooled(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    episodes = sum(part['episodes'] for part in parts)
+
+    def mean(values: list[float]) -> float:
+        return sum(value * part['episodes'] for value, part in zip(values, parts)) / episodes
+
+    return_mean = mean([part['return_mean'] for part in parts])
+    square = mean([part['return_std'] ** 2 + part['return_mean'] ** 2 for part in parts])
+    successes = [part['success'] for part in parts]
+    return {'episodes': episodes, 'return_mean': return_mean,
+            'return_std': max(0.0, square - return_mean ** 2) ** 0.5,
+            'length_mean': mean([part['length_mean'] for part in parts]),
+            'success': None if None in successes else mean(successes)}
