@@ -60,6 +60,7 @@ setup(
     python_requires='>=3.10',
     install_requires=['setuptools', 'numpy', 'PyYAML'],
     extras_require={
+        # imageio: the MuJoCo environments of Gymnasium import it
         'train': ['torch', 'mujoco>=3.2', 'gymnasium>=1.0', 'pyzmq', 'safetensors', 'tensorboard',
                   'matplotlib', 'imageio'],
         'ros-jazzy': ros_wheels('jazzy'),
@@ -75,6 +76,7 @@ setup(
             'actor_node = asyncppo_ros.nodes.main:actor',
             'evaluator_node = asyncppo_ros.nodes.main:evaluator',
             'supervisor = asyncppo_ros.nodes.main:supervisor',
+            'plots = asyncppo_ros.nodes.main:plots',
         ],
     },
 )

@@ -1,6 +1,7 @@
 """A run: its folder, who may write to it, and how its settings come together."""
 
 from collections.abc import Mapping, Sequence
+import contextlib
 import datetime
 import fcntl
 import json
@@ -110,10 +111,8 @@ def resolve(overrides: Mapping[str, Any], files: Sequence[str | pathlib.Path] = 
     values.update(overrides)
     task = values.get('task', Config().task)
     if base is None and isinstance(task, str):
-        try:
+        with contextlib.suppress(ResourceError):
             values = {**read_yaml(find(f'config/{task_file(task)}')), **values}
-        except ResourceError:
-            pass
     return build(Config, values)
 
 

@@ -221,7 +221,7 @@ def _fields(config_class: type) -> list[tuple[dataclasses.Field, Any]]:
 
 
 def _construct(config_class: type[ConfigT], values: Mapping[str, Any], prefix: str) -> ConfigT:
-    arguments = {}
+    arguments: dict[str, Any] = {}
     for field, kind in _fields(config_class):
         name = f'{prefix}{field.name}'
         if dataclasses.is_dataclass(kind):

@@ -7,7 +7,15 @@ import pytest
 from asyncppo_ros.config import Config, LearnerConfig, PpoConfig
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.settings import (
-    build, flatten, parse_text, read_yaml, setting, settings, to_dict, write_yaml)
+    build,
+    flatten,
+    parse_text,
+    read_yaml,
+    setting,
+    settings,
+    to_dict,
+    write_yaml,
+)
 from asyncppo_ros.tools.arguments import Parser, settings_help, split_settings
 
 

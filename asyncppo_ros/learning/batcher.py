@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+import math
 import threading
 import time
 from typing import NamedTuple
@@ -41,9 +42,10 @@ class Spread(NamedTuple):
     @classmethod
     def of(cls, values: Sequence[float]) -> 'Spread':
         """Summarize at least one value."""
-        array = np.asarray(values, np.float64)
-        return cls(float(array.min()), float(array.mean()),
-                   float(np.quantile(array, 0.95, method='inverted_cdf')), float(array.max()))
+        array = np.sort(np.asarray(values, np.float64))
+        # The smallest value that 95 % of all do not exceed.
+        p95 = array[math.ceil(0.95 * len(array)) - 1]
+        return cls(float(array[0]), float(array.mean()), float(p95), float(array[-1]))
 
 
 class SampleAge(NamedTuple):

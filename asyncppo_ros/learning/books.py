@@ -122,7 +122,7 @@ class Books:
 
     def claimed(self, source: Source, counters: Counters) -> None:
         """Note what an actor says of itself."""
-        self._accounts[source].claimed = counters
+        self._accounts[source].claimed = _plain(counters)
 
     def skipped(self, source: Source, sequence: int, before: int) -> None:
         """
@@ -169,7 +169,7 @@ class Books:
         account = self._accounts[source]
         account.alive = False
         if counters is not None:
-            account.claimed = counters
+            account.claimed = _plain(counters)
 
     def table(self) -> list[dict[str, Any]]:
         """Give one row per actor: actor_id, incarnation, alive and `COLUMNS`."""
@@ -225,6 +225,11 @@ class Books:
         if reading is not None and not self._accounts[source].alive:
             self._final[source] = reading
         return reading
+
+
+def _plain(counters: Counters) -> Counters:
+    # Messages inherit from Counters and carry more than is to be kept.
+    return Counters(counters.chunks, counters.transitions, counters.unfinished)
 
 
 def imbalances(rows: list[dict[str, Any]]) -> list[str]:

@@ -17,6 +17,7 @@ from asyncppo_ros.policy.network import ActorCritic
 from asyncppo_ros.policy.normalizer import RunningMoments, ScalarScale
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.robot.numpy_policy import normalizer_arrays
+from asyncppo_ros.run import usable_cores
 
 # Bounds and steps of the adaptive learning rate.
 LEARNING_RATE_RANGE = (1e-6, 1e-2)
@@ -60,6 +61,8 @@ class Learner:
         self.task = task
         self.run_id = run_id
         self.device = _device(config.learner.device)
+        # Small networks gain nothing from more threads, which would fight with the actors.
+        torch.set_num_threads(config.learner.threads or max(1, usable_cores() // 4))
         self.generator = torch.Generator().manual_seed(config.seed)
         self.network = ActorCritic(observation_size, action_size, config.policy,
                                    self.generator).to(self.device)

@@ -121,6 +121,14 @@ class ActorLedger:
         self._slot[0] = sequence
 
 
+def open_ledger(source: Source, run_dir: str) -> ActorLedger:
+    """Make a ledger in the folder of a run, or in memory where that cannot be written."""
+    try:
+        return ActorLedger(source, run_dir if os.path.isdir(run_dir) else None)
+    except OSError:
+        return ActorLedger(source)
+
+
 @dataclasses.dataclass(frozen=True)
 class LedgerReading:
     """

@@ -43,7 +43,8 @@ class Transitions:
 
     def rows(self, index: Tensor) -> 'Transitions':
         """Give the rows of a minibatch."""
-        return Transitions(*(getattr(self, field.name)[index] for field in dataclasses.fields(self)))
+        return Transitions(*(getattr(self, field.name)[index]
+                             for field in dataclasses.fields(self)))
 
 
 def raw_observations(chunks: Sequence[Chunk]) -> np.ndarray:

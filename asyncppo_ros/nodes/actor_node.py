@@ -29,6 +29,9 @@ CONNECT_S = 10.0
 # Through this pipe the supervisor sees that the actor is not hung.
 HEARTBEAT_VARIABLE = 'ASYNCPPO_HEARTBEAT_FD'
 HEARTBEAT_S = 0.5
+# The learner goes first where cores are few: the sooner its update ends, the sooner every actor
+# has its next permit.  Otherwise an actor may take the core that all others wait for.
+NICENESS = 5
 
 
 class ActorNode(Node):
@@ -144,6 +147,7 @@ def run(arguments: list[str], stop: StopRequest) -> int:
     parser.add_argument('--actor-id', type=int, default=0,
                         help='number of this actor, unique in the run (default 0)')
     own = parser.parse_args(remove_ros_args(['actor_node', *arguments])[1:])
+    os.nice(NICENESS)
     rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     node = None
     try:

@@ -188,14 +188,13 @@ def _train(node: LearnerNode, stop: StopRequest) -> int:
     batcher = Batcher(settings.batch_size, settings.max_policy_lag)
     session = Session(learner.run_id, layout, str(run_.folder), transport.heartbeat_s,
                       transport.heartbeat_timeout_s)
-    intake = Intake(session, PermitBook(
-        settings.batch_size, settings.target_lag, learner.identity), batcher, books,
-                    node.warn)
+    permits = PermitBook(settings.batch_size, settings.target_lag, learner.identity)
+    intake = Intake(session, permits, batcher, books, node.warn)
     receiver = ZmqChunkReceiver(intake, transport.address, transport.allow_plain_text)
     writers = [node, JsonlWriter(run_.metrics_file),
                TensorBoardWriter(run_.folder / 'tensorboard', purge_step=learner.env_steps)]
-    training = Training(config, run_, learner, _Flow(intake, batcher), node.policy, writers, node.warn,
-                        extra.get('elapsed_s', 0.0))
+    training = Training(config, run_, learner, _Flow(intake, batcher), node.policy, writers,
+                        node.warn, extra.get('elapsed_s', 0.0))
     node.get_logger().info(
         f'task {config.task}, run {run_.folder}, chunks at {receiver.address}, generation '
         f'{learner.generation}, {learner.env_steps} of {config.env_steps} env steps done')

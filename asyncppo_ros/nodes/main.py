@@ -12,6 +12,8 @@ import sys
 
 from asyncppo_ros.nodes.process import die_with_parent, guarded, StopRequest
 
+NODES = ('learner', 'actor', 'evaluator')
+
 
 def run(name: str, arguments: list[str] | None = None) -> int:
     """
@@ -20,7 +22,7 @@ def run(name: str, arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     name : str
-        ``learner``, ``actor``, ``evaluator`` or ``supervisor``.
+        ``learner``, ``actor``, ``evaluator``, ``supervisor`` or ``plots``.
     arguments : list of str, optional
         The command line without the program; default ``sys.argv[1:]``.
 
@@ -36,7 +38,7 @@ def run(name: str, arguments: list[str] | None = None) -> int:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     given = sys.argv[1:] if arguments is None else arguments
-    suffix = 'supervisor' if name == 'supervisor' else f'{name}_node'
+    suffix = f'{name}_node' if name in NODES else name
 
     def body() -> int | None:
         module = importlib.import_module(f'asyncppo_ros.nodes.{suffix}')
@@ -63,6 +65,11 @@ def evaluator() -> None:
 def supervisor() -> None:
     """Run the supervisor of this host's actors."""
     sys.exit(run('supervisor'))
+
+
+def plots() -> None:
+    """Open rqt with the plots of a training."""
+    sys.exit(run('plots'))
 
 
 if __name__ == '__main__':

@@ -5,7 +5,8 @@ Importing this module imports nothing heavy: handlers must be in place before to
 are imported, which takes seconds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import ctypes
 import os
 import signal
@@ -18,6 +19,7 @@ from asyncppo_ros.errors import MissingDependency, UserError
 
 PARENT_VARIABLE = 'ASYNCPPO_PARENT'
 PR_SET_PDEATHSIG = 1
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 HINTS = {
     'torch': 'pip install torch, or `make setup`',
     'mujoco': 'pip install mujoco, or `make setup`',
@@ -28,6 +30,20 @@ HINTS = {
     'rclpy': 'source /opt/ros/DISTRO/setup.bash, or pip install "asyncppo_ros[ros-jazzy]"; '
              'without ROS, `asyncppo train-local` trains in one process',
 }
+
+
+@contextlib.contextmanager
+def signals_held_back() -> Iterator[None]:
+    """
+    Start a child inside: it gets SIGINT and SIGTERM once it has handlers, not before.
+
+    The blocked mask is inherited, and `StopRequest.install` of the child lifts it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class StopRequest:
@@ -43,8 +59,9 @@ class StopRequest:
 
     def install(self) -> 'StopRequest':
         """Take over SIGINT and SIGTERM; main thread only."""
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in STOP_SIGNALS:
             signal.signal(number, self._handle)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return self
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:

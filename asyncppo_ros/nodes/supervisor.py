@@ -14,7 +14,7 @@ import time
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import UserError
-from asyncppo_ros.nodes.process import child_environment, StopRequest
+from asyncppo_ros.nodes.process import child_environment, signals_held_back, StopRequest
 from asyncppo_ros.run import num_actors
 from asyncppo_ros.settings import build, read_yaml
 
@@ -102,9 +102,10 @@ class Actor:
         os.set_blocking(read, False)
         os.set_blocking(write, False)
         environment = {**child_environment(), HEARTBEAT_VARIABLE: str(write)}
-        self._process = subprocess.Popen(
-            [*self._command[:1], *self._command[1:4], '--actor-id', str(self.actor_id),
-             *self._command[4:]], env=environment, pass_fds=(write,))
+        with signals_held_back():
+            self._process = subprocess.Popen(
+                [*self._command[:4], '--actor-id', str(self.actor_id), *self._command[4:]],
+                env=environment, pass_fds=(write,))
         os.close(write)
         self._pipe = read
         self._started = now
@@ -187,7 +188,8 @@ def run(arguments: list[str], stop: StopRequest) -> int:
     parser.add_argument('--num-actors', type=int, default=0, help='0 = as the settings say')
     parser.add_argument('--first-actor-id', type=int, default=0,
                         help='number of the first actor; unique over all hosts of a run')
-    parser.add_argument('--address', default='', help='learner, where it is not as in the settings')
+    parser.add_argument('--address', default='',
+                        help='of the learner, where it is not as in the settings')
     own = parser.parse_args(arguments)
     config = build(Config, read_yaml(own.params_file))
     count = own.num_actors or num_actors(config)

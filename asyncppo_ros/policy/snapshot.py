@@ -10,7 +10,12 @@ import safetensors.numpy
 from asyncppo_ros import __version__
 from asyncppo_ros.chunk import Identity
 from asyncppo_ros.robot.artefact import (
-    Artefact, content_hash, FORMAT, FORMAT_VERSION, parse_artefact)
+    Artefact,
+    content_hash,
+    FORMAT,
+    FORMAT_VERSION,
+    parse_artefact,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

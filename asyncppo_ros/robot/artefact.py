@@ -117,13 +117,14 @@ def parse_safetensors(data: bytes) -> tuple[dict[str, str], dict[str, np.ndarray
     try:
         header = json.loads(data[8:8 + length])
         metadata = header.pop('__metadata__', {})
+        end = 8 + length + max((entry['data_offsets'][1] for entry in header.values()), default=0)
+        if len(data) != end:
+            raise ArtefactError(f'{len(data)} bytes where its header says {end}: '
+                                f'{"cut short" if len(data) < end else "something follows it"}')
         tensors = {name: _tensor(name, entry, data, 8 + length)
                    for name, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ArtefactError(f'malformed header: {error}') from None
-    end = max((entry['data_offsets'][1] for entry in header.values()), default=0)
-    if 8 + length + end != len(data):
-        raise ArtefactError(f'{len(data)} bytes, expected {8 + length + end}: cut short?')
     return metadata, tensors
 
 

@@ -90,18 +90,17 @@ class Chain:
         """
         moved = (joint_position - self._zero).T  # [J, N]
         sine, cosine = np.sin(moved), np.cos(moved)
+        both = np.stack((sine, cosine), axis=1)[:, :, None]  # [J, 2, 1, N]
         # One product with a [3, 10] matrix per joint instead of one rotation per robot.
-        features = np.ones((10, moved.shape[1]))
-        with_sine, with_cosine, point = features[0:3], features[3:6], features[6:9]
-        point[...] = self._tip[:, None]
+        before, after = np.ones((2, 10, moved.shape[1]))
+        before[6:9] = self._tip[:, None]
         for j in range(len(self.links) - 1, -1, -1):
-            np.multiply(point, sine[j], out=with_sine)
-            np.multiply(point, cosine[j], out=with_cosine)
-            moved_point = self._matrices[j] @ features
+            np.multiply(before[6:9], both[j], out=before[:6].reshape(2, 3, -1))
+            np.dot(self._matrices[j], before, out=after[6:9])
             if self.links[j].slides:
-                moved_point += self._slides[j] * moved[j]
-            point[...] = moved_point
-        return moved_point.T
+                after[6:9] += self._slides[j] * moved[j]
+            before, after = after, before
+        return before[6:9].T
 
     def card(self) -> dict[str, Any]:
         """Give the chain in JSON types."""

@@ -159,8 +159,9 @@ def gaussian_log_prob(noise: np.ndarray, log_std: np.ndarray) -> np.ndarray:
 def _layers(tensors: Mapping[str, np.ndarray], card: Mapping[str, Any], observation_size: int,
             action_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
     widths = [observation_size, *card['hidden_sizes'], action_size]
-    expected = {'distribution.log_std': (action_size,), 'normalizer.mean': (observation_size,),
-                'normalizer.variance': (observation_size,), 'normalizer.count': (1,)}
+    expected: dict[str, tuple[int, ...]] = {
+        'distribution.log_std': (action_size,), 'normalizer.mean': (observation_size,),
+        'normalizer.variance': (observation_size,), 'normalizer.count': (1,)}
     for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
         expected[f'policy.{index}.weight'] = (outputs, inputs)
         expected[f'policy.{index}.bias'] = (outputs,)

@@ -70,6 +70,7 @@ class GymnasiumBatch:
         self._episodes.begin_all()
         for index in range(self.num_envs):
             self._begin(index, out)
+        self._last[...] = out
 
     def step(self, action: np.ndarray, out: np.ndarray) -> StepResult:
         """
@@ -77,7 +78,6 @@ class GymnasiumBatch:
 
         See `Environment.step`.
         """
-        self._last[...] = out
         scaled = self._low + (np.asarray(action, dtype=np.float64) + 1.0) * self._half_range
         space = self._action_space
         scaled = scaled.astype(space.dtype).reshape(self.num_envs, *space.shape)
@@ -101,6 +101,7 @@ class GymnasiumBatch:
         final_observation = out[final_index]
         for index in ended.tolist():
             self._begin(index, out)
+        self._last[...] = out
         return StepResult(reward, terminated, truncated, final_index, final_observation, episodes)
 
     def describe(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import importlib.util
-import logging
 import os
 import pathlib
 import sys
@@ -13,12 +12,9 @@ import numpy as np
 from asyncppo_ros import resources
 from asyncppo_ros.errors import TaskError
 from asyncppo_ros.robot.kinematics import Chain, Link, rotation
+from asyncppo_ros.simulation import mujoco_log
 
 _PACKAGE = 'package://'
-_logger = logging.getLogger(__name__)
-
-# MuJoCo would write each warning into MUJOCO_LOG.TXT of the working directory.
-mujoco.set_mju_user_warning(lambda text: _logger.debug('MuJoCo: %s', text))
 
 
 def find_model(path: str, owner: type) -> pathlib.Path:
@@ -68,6 +64,7 @@ def load_model(path: pathlib.Path, title: str) -> mujoco.MjModel:
         MuJoCo cannot read it; its message is shown in one line.
 
     """
+    mujoco_log.listen()
     try:
         return mujoco.MjModel.from_xml_path(str(path))
     except ValueError as error:
@@ -154,7 +151,7 @@ def chain(model: mujoco.MjModel, tip: str, joints: Sequence[str]) -> Chain:
         raise TaskError(f'kinematic chain: site {tip!r} is moved by '
                         f'{", ".join(link.joint for link in links) or "no joint"}, not by '
                         f'{", ".join(joints)}')
-    return Chain(links, at + turned @ model.site_pos[site])
+    return Chain(links, _rounded(at + turned @ model.site_pos[site]))
 
 
 def _package_folders(package: str) -> list[pathlib.Path]:
@@ -187,6 +184,11 @@ def _link(model: mujoco.MjModel, joint: int, position: np.ndarray, turned: np.nd
         raise TaskError(f'kinematic chain: joint {name!r} is neither a hinge nor a slide')
     quaternion = np.zeros(4)
     mujoco.mju_mat2Quat(quaternion, turned.reshape(-1))
-    return Link(name, tuple(position.tolist()), tuple(quaternion.tolist()),
-                tuple(model.jnt_axis[joint].tolist()), kind == mujoco.mjtJoint.mjJNT_SLIDE,
+    return Link(name, _rounded(position), _rounded(quaternion), _rounded(model.jnt_axis[joint]),
+                kind == mujoco.mjtJoint.mjJNT_SLIDE,
                 float(model.qpos0[model.jnt_qposadr[joint]]))
+
+
+def _rounded(numbers: np.ndarray) -> tuple[float, ...]:
+    # The chain is part of a card that hosts compare; their last bits and signs of 0 may differ.
+    return tuple((np.round(numbers, 12) + 0.0).tolist())

@@ -21,8 +21,8 @@ class BatchedSimulation:
     """
     N simulations of one task, stepped together in one thread.
 
-    Environment i draws its random numbers from a generator of its own, made from (seed, i):
-    the same seed gives the same numbers bit for bit, whatever N is.
+    Environment i draws its random numbers from a generator of its own, made from (seed, i).  The
+    same seed and N give the same numbers bit for bit; episodes begin the same whatever N is.
 
     Parameters
     ----------
@@ -147,15 +147,15 @@ class BatchedSimulation:
 
     def _begin(self, environments: np.ndarray, out: np.ndarray) -> None:
         state = self.state
-        for index in environments:
+        for rows in state.memory.values():
+            rows[environments] = 0.0
+        state.last_action[environments] = 0.0
+        for index in environments.tolist():
             self._physics.nominal(index)
-            self._task.reset(state, int(index), self._generators[index])
+            self._task.reset(state, index, self._generators[index])
             self._physics.begin(index)
         state.previous_qpos[environments] = state.qpos[environments]
         state.previous_qvel[environments] = state.qvel[environments]
-        state.last_action[environments] = 0.0
-        for rows in state.memory.values():
-            rows[environments] = 0.0
         state.refresh()
         self._actions.reset(state, environments)
         self._observation.reset(state, environments, out)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from asyncppo_ros.errors import TaskError
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.terms import Term
 
@@ -55,11 +56,11 @@ class Task:
 
     def observation(self) -> Iterable[Term]:
         """Give the observation terms in order."""
-        raise NotImplementedError
+        raise _missing(self, 'observation')
 
     def action(self) -> ActionMap:
         """Give the joints that are moved, and how."""
-        raise NotImplementedError
+        raise _missing(self, 'action')
 
     def reset(self, state: 'SimulationState', index: int, rng: np.random.Generator) -> None:
         """
@@ -93,7 +94,7 @@ class Task:
         float [N]
 
         """
-        raise NotImplementedError
+        raise _missing(self, 'reward')
 
     def terminated(self, state: 'SimulationState') -> np.ndarray:
         """Say which environments reached a terminal state, bool [N]; by default none."""
@@ -106,3 +107,7 @@ class Task:
         It is asked at the end of episodes, before anything is reset.
         """
         return None
+
+
+def _missing(task: Task, method: str) -> TaskError:
+    return TaskError(f'task {type(task).__qualname__}: its method {method}() is missing')

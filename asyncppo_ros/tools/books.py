@@ -7,6 +7,8 @@ from typing import Any
 
 from asyncppo_ros.errors import RunError
 from asyncppo_ros.learning.books import COLUMNS, imbalances
+from asyncppo_ros.nodes.process import StopRequest
+from asyncppo_ros.tools.arguments import Parser
 
 
 def run(run_dir: str | os.PathLike[str]) -> int:
@@ -50,3 +52,10 @@ def format_table(rows: list[dict[str, Any]]) -> str:
     widths = [max(len(line[column]) for line in [heads, *lines]) for column in range(len(heads))]
     return '\n'.join('  '.join(cell.rjust(width) for cell, width in zip(line, widths)).rstrip()
                      for line in [heads, *lines])
+
+
+def main(arguments: list[str], _stop: StopRequest) -> int:
+    """Print the books of a run; exit code 1 when they do not balance."""
+    parser = Parser(prog='asyncppo books', description=__doc__)
+    parser.add_argument('run', metavar='RUN', help='folder of a run, for example runs/latest')
+    return run(parser.parse_args(arguments).run)

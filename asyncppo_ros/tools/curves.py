@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import io
+import math
 import sys
 from typing import Any, NamedTuple
 
@@ -92,11 +93,12 @@ def current(rows: Sequence[Row], starts: Mapping[int, float]) -> list[Row]:
     Leave out what a resume took back, and sort by env steps.
 
     After a crash a learner starts from a checkpoint: rows that the one before wrote after that
-    checkpoint are no part of the curve that leads to the policy.
+    checkpoint are no part of the curve that leads to the policy.  A row that names no
+    generation is of the last one.
     """
     kept = [row for row in rows if row.get('env_steps') is not None and all(
         row['env_steps'] < start for generation, start in starts.items()
-        if generation > int(row.get('generation') or 0))]
+        if generation > row.get('generation', math.inf))]
     return sorted(kept, key=lambda row: row['env_steps'])
 
 
@@ -191,7 +193,8 @@ def _draw_panel(axes: Any, panel: Panel, data: Columns, evaluated: Columns) -> N
             x = thinned(data['env_steps'], np.mean)
             axes.plot(x, thinned(data[curve.name], reduce) * scale, color=curve.colour,
                       label=curve.label, linewidth=1.4, marker='o' if x.size <= 20 else None,
-                      markersize=3)
+                      # With few chunks a batch the 95th percentile lies on the maximum.
+                      markersize=3, linestyle='--' if curve.name.endswith('_p95') else '-')
 
 
 def _draw_evaluation(axes: Any, curve: Curve, evaluated: Columns, scale: float) -> None:

@@ -80,7 +80,7 @@ def score_artefact(artefact: Artefact, episodes: int, seed: int = Config().evalu
     """
     card = artefact.card
     policy = NumpyPolicy(artefact)
-    parts = []
+    parts: list[dict[str, Any]] = []
     left = episodes
     while left > 0:
         count = min(left, MOST_ENVS)

@@ -5,7 +5,7 @@ import sys
 
 from asyncppo_ros.learning.checkpoint import load_checkpoint, load_policy, save_checkpoint
 from asyncppo_ros.learning.learner import Learner
-from asyncppo_ros.learning.metrics import JsonlWriter, TensorBoardWriter
+from asyncppo_ros.learning.metrics import JsonlWriter, MetricsWriter, TensorBoardWriter
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.artefact import read_artefact
 from asyncppo_ros.run import Run
@@ -19,11 +19,8 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     own, given = split_settings(parser_for('train-local', __doc__), arguments)
     run, config = open_run(own, given, ['asyncppo', 'train-local', *arguments])
     run.lock()
-    import torch
-
     from asyncppo_ros.simulation.registry import make
     from asyncppo_ros.train_local import train_local
-    torch.set_num_threads(max(1, config.learner.threads))
     environment = make(config.task, 1, config.seed)
     learner = Learner(config, environment.describe(), environment.observation_size,
                       environment.action_size, run.facts()['run_id'])
@@ -34,8 +31,9 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     elif own.init_from:
         load_policy(read_artefact(own.init_from), learner)
     progress = Progress(config.env_steps)
-    writers = [JsonlWriter(run.metrics_file),
-               TensorBoardWriter(run.folder / 'tensorboard', purge_step=learner.env_steps)]
+    writers: list[MetricsWriter] = [
+        JsonlWriter(run.metrics_file),
+        TensorBoardWriter(run.folder / 'tensorboard', purge_step=learner.env_steps)]
     last = {'time_s': elapsed}
 
     def on_update(_learner: Learner, row: dict[str, float]) -> bool:

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 import html
 import json
+import math
 import os
 import pathlib
 from typing import Any
@@ -12,7 +13,9 @@ from asyncppo_ros.config import Config
 from asyncppo_ros.errors import RunError
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.learning.metrics import evaluation_row, METRICS
+from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.settings import flatten, read_yaml, settings
+from asyncppo_ros.tools.arguments import Parser
 from asyncppo_ros.tools.curves import draw
 from asyncppo_ros.tools.progress import duration, number
 
@@ -24,8 +27,9 @@ img { width: 100%; height: auto; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.95em; }
 th, td { text-align: left; padding: 0.25em 1em 0.25em 0; border-bottom: 1px solid #ddd;
-         vertical-align: top; overflow-wrap: anywhere; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+         vertical-align: top; }
+td { overflow-wrap: anywhere; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
 
@@ -89,11 +93,12 @@ def changed_settings(run: pathlib.Path) -> list[tuple[str, Any, Any]]:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Write an HTML table; numbers are aligned to the right."""
-    body = [''.join(_cell('td', value) for value in row) for row in rows]
+    body = list(rows)
     if not body:
         return '<p>none</p>'
-    first = ''.join(f'<th>{html.escape(name)}</th>' for name in head)
-    lines = ''.join(f'<tr>{line}</tr>\n' for line in body)
+    first = ''.join(f'<th{" class=number" if _is_number(value) else ""}>{html.escape(name)}</th>'
+                    for name, value in zip(head, body[-1]))
+    lines = ''.join(f'<tr>{"".join(_cell(value) for value in row)}</tr>\n' for row in body)
     return f'<div class="scroll"><table><tr>{first}</tr>\n{lines}</table></div>'
 
 
@@ -108,7 +113,8 @@ def _page(run: pathlib.Path, title: str, png: bytes, last: Mapping[str, Any],
     books = _read_json(run / 'books.json')
     if books:
         sections.append(('Books of the chunks', _anything(books)))
-    sections.append(('Run', table(('what', 'value'), flatten(about).items())))
+    sections.append(('Run', table(
+        ('what', 'value'), [(name, str(value)) for name, value in flatten(about).items()])))
     body = ''.join(f'<h2>{html.escape(name)}</h2>\n{content}\n' for name, content in sections)
     picture = base64.b64encode(png).decode()
     return (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
@@ -120,8 +126,10 @@ def _page(run: pathlib.Path, title: str, png: bytes, last: Mapping[str, Any],
 
 
 def _evaluations_table(evaluations: Sequence[Mapping[str, Any]]) -> str:
-    head = ('generation', 'policy_version', 'env_steps', 'time_s', 'episodes', 'return_mean',
-            'return_std', 'length_mean', 'success')
+    head = [name for name in (
+        'generation', 'policy_version', 'env_steps', 'time_s', 'episodes', 'return_mean',
+        'return_std', 'length_mean', 'success')
+        if any(evaluation.get(name) is not None for evaluation in evaluations)]
     return table([name.replace('_', ' ') for name in head],
                  [[evaluation.get(name) for name in head] for evaluation in evaluations])
 
@@ -148,11 +156,16 @@ def _anything(content: Any) -> str:
     return f'<p>{html.escape(json.dumps(content))}</p>'
 
 
-def _cell(tag: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f'<{tag}>{"" if value is None else html.escape(str(value))}</{tag}>'
-    text = f'{value:,}' if isinstance(value, int) or value == int(value) else f'{value:.4g}'
-    return f'<{tag} class="number">{text}</{tag}>'
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _cell(value: Any) -> str:
+    if not _is_number(value):
+        return f'<td>{"" if value is None else html.escape(str(value))}</td>'
+    whole = math.isfinite(value) and (value == int(value) or abs(value) >= 1000)
+    text = f'{value:,.0f}' if whole else f'{value:.4g}'
+    return f'<td class="number">{text}</td>'
 
 
 def _read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -170,3 +183,12 @@ def _write(path: pathlib.Path, content: bytes) -> None:
     part = path.with_name(path.name + '.part')
     part.write_bytes(content)
     os.replace(part, path)
+
+
+def main(arguments: list[str], _stop: StopRequest) -> int:
+    """Draw the curves of a run and say where they are."""
+    parser = Parser(prog='asyncppo report', description=__doc__)
+    parser.add_argument('run', metavar='RUN', help='folder of a run, for example runs/latest')
+    for path in report(parser.parse_args(arguments).run):
+        print(path)
+    return 0

@@ -12,7 +12,7 @@ from typing import Any
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import MissingDependency, RunError, UserError
 from asyncppo_ros.learning.jsonl import Tail
-from asyncppo_ros.nodes.process import child_environment, HINTS, StopRequest
+from asyncppo_ros.nodes.process import child_environment, HINTS, signals_held_back, StopRequest
 from asyncppo_ros.robot.artefact import read_artefact
 from asyncppo_ros.run import create, num_actors, resolve, resume, Run
 from asyncppo_ros.tools.arguments import Parser, settings_help, split_settings
@@ -108,7 +108,10 @@ def main(arguments: list[str], stop: StopRequest) -> int:
         print(f'stopped; continue with: asyncppo train --resume {run.folder}', file=sys.stderr)
         return 0
     if code != 0:
-        raise UserError(processes.reason()) if code == 2 else SystemExit(processes.blame(code))
+        if code == 2:
+            raise UserError(processes.reason())
+        print(processes.blame(code or 1), file=sys.stderr)
+        return 1
     return finish(run, config, stop)
 
 
@@ -220,7 +223,7 @@ class Processes:
     def _start(self, name: str, arguments: list[str]) -> None:
         # A session of its own: Ctrl-C reaches this process alone, which then ends the others
         # in good order.
-        with open(self._log(name), 'ab') as log:
+        with open(self._log(name), 'ab') as log, signals_held_back():
             self._children[name] = subprocess.Popen(
                 [sys.executable, '-m', 'asyncppo_ros.nodes.main', name, *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,

@@ -62,6 +62,4 @@ class InMemoryChunkSender(ChunkSender):
 
     def close(self) -> None:
         """Say goodbye."""
-        counters = self.ledger.counters
-        self._intake.leave(self._peer, Bye(counters.chunks, counters.transitions,
-                                           counters.unfinished))
+        self._intake.leave(self._peer, Bye(**vars(self.ledger.counters)))

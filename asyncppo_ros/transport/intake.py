@@ -175,7 +175,11 @@ class Intake:
     def handle(self, peer: bytes, frames: Sequence[bytes]) -> None:
         """Take in whatever a peer sent; what fails a check is counted and its sender named."""
         with self._lock:
-            self._reception.handle(peer, frames)
+            try:
+                self._reception.handle(peer, frames)
+            except Exception as error:
+                # A receiver that is dead without a word would be worse than any message.
+                self._reception.failed(peer, error)
 
     def deliver(self, peer: bytes, notice: ChunkNotice, chunk: Chunk) -> None:
         """Take in a chunk that was never encoded."""
@@ -204,6 +208,11 @@ class Intake:
         """Tell all actors, now and later, that the run is over."""
         with self._lock:
             self._reception.stop()
+
+    def leave_all(self) -> None:
+        """Close the accounts of all who have not said goodbye: nobody listens any more."""
+        with self._lock:
+            self._reception.leave_all()
 
     def _dropped(self, chunks: list[Chunk]) -> None:
         with self._lock:

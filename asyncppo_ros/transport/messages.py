@@ -123,9 +123,9 @@ class PermitMessage:
 
 
 @dataclasses.dataclass(frozen=True)
-class Heartbeat:
+class Heartbeat(Counters):
     """
-    A sign of life.
+    A sign of life, with the actor's ledger as it stands.
 
     Attributes
     ----------
@@ -133,21 +133,11 @@ class Heartbeat:
         The actor's clock, for the round trip [ns].
     handed : int
         Chunks below this sequence were handed to the socket before this message.
-    chunks, transitions, unfinished : int
-        The ledger, see `Counters`.
 
     """
 
-    sent_ns: int
-    handed: int
-    chunks: int
-    transitions: int
-    unfinished: int
-
-    @property
-    def counters(self) -> Counters:
-        """The actor's ledger."""
-        return Counters(self.chunks, self.transitions, self.unfinished)
+    sent_ns: int = 0
+    handed: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -75,6 +75,7 @@ class ZmqChunkReceiver:
         if self._thread:
             self._thread.join()
         self._intake.post_to(lambda peer, message: None)
+        self._intake.leave_all()
         self._socket.close()
         self._context.term()
         os.close(self._wake_read)

@@ -140,12 +140,23 @@ class Reception:
                 del self._missing[source]
                 self._books.gone(source)
 
+    def failed(self, peer: bytes, error: Exception) -> None:
+        """Count a message that the package itself stumbled over."""
+        self._refuse(peer, CodecError('internal', repr(error)))
+
     def stop(self) -> None:
         """Tell all actors, now and later, that the run is over."""
         self.stopping = True
         self._permits.paused()
         for peer in self._peers:
             self.post(peer, messages.Stop())
+
+    def leave_all(self) -> None:
+        """Close the accounts of all who have not said goodbye."""
+        for peer in list(self._peers):
+            self.leave(peer)
+        while self._missing:
+            self._books.gone(self._missing.popitem()[0])
 
     def tell(self, changes: Changes) -> None:
         """Send permits to those that are connected."""
@@ -174,7 +185,7 @@ class Reception:
         known = self._known(peer)
         if known is None:
             return
-        self._books.claimed(known.source, message.counters)
+        self._books.claimed(known.source, message)
         self.post(peer, messages.Pong(message.sent_ns, message.handed,
                                       self._books.expected(known.source), *self.newest))
         # Repeated, because the messages that brought them first may be lost.
@@ -217,7 +228,7 @@ class Reception:
             raise CodecError('sequence', f'chunk {notice.sequence} where {expected} is expected')
         if missing:
             self.gaps[known.source] += missing
-            known.skipped.update(range(expected, notice.sequence))
+            known.skipped = set(range(expected, notice.sequence))
             self._books.skipped(known.source, notice.sequence, notice.before)
 
     def _known(self, peer: bytes) -> _Peer | None:

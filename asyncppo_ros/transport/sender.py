@@ -2,24 +2,21 @@
 
 from collections import deque
 import dataclasses
-import os
-from pathlib import Path
 import socket
 import time
-import uuid
 
 import zmq
 
 from asyncppo_ros.chunk import Chunk, Identity, NO_POLICY, Source
-from asyncppo_ros.errors import AddressError, CodecError, RunError
-from asyncppo_ros.learning.ledger import ActorLedger
+from asyncppo_ros.errors import CodecError, RunError
+from asyncppo_ros.learning.ledger import ActorLedger, open_ledger
 from asyncppo_ros.transport import messages
 from asyncppo_ros.transport.chunk_sender import ChunkSender
 from asyncppo_ros.transport.codec import encode_chunk, with_waiting
 from asyncppo_ros.transport.messages import ChunkNotice, decode, encode, Hello, Message
 from asyncppo_ros.transport.pending import Pending, PendingChunks
 from asyncppo_ros.transport.permits import Permit
-from asyncppo_ros.transport.zeromq import connect, notice_cuts
+from asyncppo_ros.transport.zeromq import open_dealer
 
 # Between two hellos that nobody answers.
 _HELLO_AGAIN_S = 0.5
@@ -62,9 +59,7 @@ class ZmqChunkSender(ChunkSender):
         self._pending = PendingChunks()
         self._round_trips: deque[int] = deque(maxlen=_ROUND_TRIPS)
         self._refused = ''
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        self._connect(address)
+        self._context, self._socket = open_dealer(address)
 
     @property
     def next_sequence(self) -> int:
@@ -158,25 +153,9 @@ class ZmqChunkSender(ChunkSender):
             return
         self._hand_over()
         if self.welcomed:
-            counters = self.ledger.counters
-            self._transmit(encode(messages.Bye(counters.chunks, counters.transitions,
-                                      counters.unfinished)))
+            self._transmit(encode(messages.Bye(**vars(self.ledger.counters))))
         self._socket.close(linger=_LINGER_MS)
         self._context.term()
-
-    def _connect(self, address: str) -> None:
-        self._socket.setsockopt(zmq.ROUTING_ID, b'A' + uuid.uuid4().bytes)
-        # Nothing is queued for a learner that is not there: it would be lost unseen.
-        self._socket.setsockopt(zmq.IMMEDIATE, 1)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, 100)
-        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        notice_cuts(self._socket)
-        self._socket.linger = 0
-        try:
-            connect(self._socket, address)
-        except AddressError:
-            self._context.destroy(linger=0)
-            raise
 
     def _send_due(self) -> None:
         now = time.monotonic()
@@ -186,10 +165,9 @@ class ZmqChunkSender(ChunkSender):
             return
         self._hand_over()
         if now >= self._heartbeat_at:
-            counters = self.ledger.counters
             self._transmit(encode(messages.Heartbeat(
-                time.monotonic_ns(), self._pending.handed, counters.chunks, counters.transitions,
-                counters.unfinished)))
+                **vars(self.ledger.counters), sent_ns=time.monotonic_ns(),
+                handed=self._pending.handed)))
             self._heartbeat_at = now + self._heartbeat_s
 
     def _say_hello(self) -> bool:
@@ -233,11 +211,14 @@ class ZmqChunkSender(ChunkSender):
             self._refused = message.text
 
     def _welcome(self, message: messages.Welcome) -> None:
+        if self.welcomed:
+            return  # the answer to a hello that was said twice
         self._round_trips.append(time.monotonic_ns() - self._hello_ns)
         if self.run_id == 0:
             self.run_id = message.run_id
             self.source = Source(self._hello.actor_id, message.incarnation)
-            self.ledger = self._make_ledger(message)
+            self.ledger = open_ledger(
+                self.source, message.run_dir if message.host == socket.gethostname() else '')
         self.generation = message.generation
         self.welcomed = True
         self._heartbeat_s = message.heartbeat_ms * 1e-3
@@ -245,13 +226,6 @@ class ZmqChunkSender(ChunkSender):
         self._permit = Permit(0, NO_POLICY)
         self._pending.acknowledged(message.next_sequence)
         self._pending.rewind()
-
-    def _make_ledger(self, message: messages.Welcome) -> ActorLedger:
-        same_host = message.host == socket.gethostname() and os.path.isdir(message.run_dir)
-        try:
-            return ActorLedger(self.source, Path(message.run_dir) if same_host else None)
-        except OSError:
-            return ActorLedger(self.source)
 
     def _pong(self, message: messages.Pong) -> None:
         self._round_trips.append(time.monotonic_ns() - message.sent_ns)

@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+import uuid
 
 import zmq
 
@@ -9,6 +10,8 @@ from asyncppo_ros.errors import AddressError
 
 _PING_MS = 1000
 _PING_TIMEOUT_MS = 5000
+_RECONNECT_MS = 100
+_RECONNECT_MAX_MS = 1000
 
 
 def notice_cuts(socket: zmq.Socket) -> None:
@@ -44,9 +47,9 @@ def bind(socket: zmq.Socket, address: str, allow_plain_text: bool) -> str:
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
-def connect(socket: zmq.Socket, address: str) -> None:
+def open_dealer(address: str) -> tuple[zmq.Context, zmq.Socket]:
     """
-    Connect a socket, now or as soon as somebody is bound there.
+    Make the socket of an actor; it connects as soon as somebody is bound at the address.
 
     Raises
     ------
@@ -54,11 +57,23 @@ def connect(socket: zmq.Socket, address: str) -> None:
         The address is malformed.
 
     """
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    # The learner knows the actor again when the connection was cut.
+    socket.setsockopt(zmq.ROUTING_ID, b'A' + uuid.uuid4().bytes)
+    # Nothing is queued for a learner that is not there: it would be lost unseen.
+    socket.setsockopt(zmq.IMMEDIATE, 1)
+    socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+    socket.linger = 0
+    notice_cuts(socket)
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
+        context.destroy(linger=0)
         raise AddressError(f'transport.address = {address}: cannot be used ({error.strerror}); '
                            'expected something like tcp://127.0.0.1:5577') from None
+    return context, socket
 
 
 def check_address(address: str, allow_plain_text: bool) -> None:

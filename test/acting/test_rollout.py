@@ -2,13 +2,13 @@
 
 import numpy as np
 import torch
+from toys import CountingEnvironment, TASK
 
 from asyncppo_ros.acting.evaluation import evaluate
 from asyncppo_ros.acting.rollout import layout_of, Rollout, Stamp
 from asyncppo_ros.config import Config
 from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
-from toys import CountingEnvironment, TASK
 
 STAMP = Stamp(run_id=1, actor_id=4, incarnation=2, sequence=9)
 

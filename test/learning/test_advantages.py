@@ -28,7 +28,8 @@ def random_steps(rng, steps=12, num_envs=5):
     return reward, value, following, rng.random((steps, num_envs)) < 0.2
 
 
-@pytest.mark.parametrize('discount, gae_lambda', [(0.99, 0.95), (0.9, 0.0), (1.0, 1.0), (0.0, 0.5)])
+@pytest.mark.parametrize('discount, gae_lambda',
+                         [(0.99, 0.95), (0.9, 0.0), (1.0, 1.0), (0.0, 0.5)])
 def test_equals_the_definition(discount, gae_lambda):
     rng = np.random.default_rng(1)
     for _ in range(20):

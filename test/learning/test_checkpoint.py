@@ -1,6 +1,7 @@
 """Save and restore: the update after a restart equals the update without one."""
 
 import pytest
+from toys import random_chunk, TASK
 
 from asyncppo_ros.chunk import Identity
 from asyncppo_ros.config import Config, LearnerConfig, PolicyConfig, PpoConfig
@@ -8,7 +9,6 @@ from asyncppo_ros.errors import ArtefactError, RunError
 from asyncppo_ros.learning import checkpoint
 from asyncppo_ros.learning.checkpoint import load_checkpoint, load_policy, save_checkpoint
 from asyncppo_ros.learning.learner import Learner
-from toys import random_chunk, TASK
 
 
 def make_learner(task=TASK, hidden=(16,)):

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from toys import CountingEnvironment, random_chunk, TASK
 
 from asyncppo_ros.acting.rollout import Rollout, Stamp
 from asyncppo_ros.config import Config, LearnerConfig, PpoConfig
 from asyncppo_ros.learning.learner import BadBatch, Learner
 from asyncppo_ros.learning.transitions import join
-from toys import CountingEnvironment, random_chunk, TASK
 
 
 def make_learner(seed=0, env_steps=10_000, **ppo):

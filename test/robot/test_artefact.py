@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
+from toys import TASK
 
 from asyncppo_ros.chunk import Identity
 from asyncppo_ros.config import Config, PolicyConfig
@@ -14,7 +15,6 @@ from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.robot.artefact import parse_artefact, parse_safetensors, read_artefact
 from asyncppo_ros.robot.numpy_policy import normalizer_arrays, NumpyPolicy
-from toys import TASK
 
 
 def make_learner(activation='tanh', **policy):
@@ -55,7 +55,8 @@ def test_numpy_forward_equals_torch(activation):
     with torch.no_grad():
         for parameter in learner.network.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
-    learner.pending_normalizer.merge(rng.normal([1, -2, 300], [1, 0.1, 40], (1000, 3)).astype('f4'))
+    learner.pending_normalizer.merge(
+        rng.normal([1, -2, 300], [1, 0.1, 40], (1000, 3)).astype(np.float32))
     policy = NumpyPolicy(learner.snapshot().artefact)
     observation = rng.normal([1, -2, 300], [3, 0.3, 120], (200, 3)).astype(np.float32)
     with torch.no_grad():

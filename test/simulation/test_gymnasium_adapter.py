@@ -121,11 +121,12 @@ def test_time_limit_truncates_with_the_true_last_observation():
 
 
 def test_numbers_that_are_not_finite_end_the_episode():
-    batch, out = start('gymnasium:AdapterPoison-v0')
-    batch.step(np.zeros((1, 2), np.float32), out)
-    result = batch.step(np.zeros((1, 2), np.float32), out)
+    batch, _ = start('gymnasium:AdapterPoison-v0')
+    rows = np.full((2, 1, 3), np.nan, np.float32)
+    batch.step(np.zeros((1, 2), np.float32), rows[0])
+    result = batch.step(np.zeros((1, 2), np.float32), rows[1])
     assert result.terminated.tolist() == [True] and result.reward.tolist() == [0.0]
-    assert np.isfinite(out).all() and batch.instabilities == 1
+    assert np.isfinite(rows).all() and batch.instabilities == 1
 
 
 def test_random_start_spreads_the_ends():

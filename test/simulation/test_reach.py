@@ -118,6 +118,7 @@ def test_terms_give_a_robot_the_same_numbers():
         robot.command['goal'][0] = batch.state.command['goal'][index]
         row = np.zeros((1, observation.size), np.float32)
         observation.observe(robot, row)
-        np.testing.assert_array_equal(row[0], out[index])
+        # Products over 3 rows and over 1 may differ in the last bit.
+        np.testing.assert_allclose(row[0], out[index], rtol=0.0, atol=1e-7)
     assert description['deployable'] is True
     assert description['start_pose']['elbow'] == pytest.approx(1.4)

@@ -91,7 +91,7 @@ def test_physics_is_a_plain_loop_of_mj_step(task):
         data = mujoco.MjData(batch.model)
         data.qpos[:] = start[index]
         for _ in range(5):
-            data.ctrl[:] = 5.0 * np.float64(action[index])
+            data.ctrl[:] = 5.0 * np.float64(action[index, 0])
             mujoco.mj_step(batch.model, data, nstep=2)
         np.testing.assert_array_equal(batch.state.qpos[index], data.qpos)
         np.testing.assert_array_equal(batch.state.qvel[index], data.qvel)
@@ -209,6 +209,19 @@ def test_memory_begins_at_zero_and_delays_begin_anew(task):
                                   batch_positions(task, STEPS - 2))
 
 
+def test_reset_may_choose_what_is_remembered(task):
+    batch = task("""
+        class Remembers(Rail):
+            memory = {'start': 1}
+            def reset(self, state, index, rng):
+                state.memory['start'][index] = 10.0 + index
+            def reward(self, state, action):
+                return state.memory['start'][:, 0]
+        """, 'Remembers')
+    _, results = run(batch, STEPS + 1)
+    assert results[-1].reward.tolist() == [10.0, 11.0, 12.0]
+
+
 def batch_positions(task, step):
     """Give the rail's positions after some steps of an undelayed run."""
     return run(task(), step)[0][step, :, 0]
@@ -241,6 +254,7 @@ def test_free_base_gives_gravity_and_orientation(task):
 
 @pytest.mark.parametrize('more, message', [
     ('    model = "none.xml"', 'task Bad: model file none.xml does not exist (FOLDER/none.xml)'),
+    ('    reward = Task.reward', 'task Bad: its method reward() is missing'),
     ('    model = ""', 'task Bad: it names no model; set model = PATH of its MJCF file'),
     ('    model = "package://no_such_package/x.xml"',
      'task Bad: model file package://no_such_package/x.xml does not exist (no package '

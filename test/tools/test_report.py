@@ -14,7 +14,7 @@ from asyncppo_ros.errors import MissingDependency, RunError
 from asyncppo_ros.learning.metrics import JsonlWriter, METRICS
 from asyncppo_ros.settings import build, write_yaml
 from asyncppo_ros.tools import curves
-from asyncppo_ros.tools.report import headline, report, table
+from asyncppo_ros.tools.report import changed_settings, headline, report, table
 
 
 def make_run(run, steps, generations=None, evaluations=True):
@@ -77,9 +77,9 @@ def test_report_of_a_run(tmp_path):
     assert not list(run.glob('*.part'))
 
 
-@pytest.mark.parametrize('steps, generations', [
-    ([100], [0]), ([100, 200, 300, 200, 300], [0, 0, 0, 1, 1]), (range(1, 2000), None)])
-@pytest.mark.parametrize('evaluations', [True, False])
+@pytest.mark.parametrize('steps, generations, evaluations', [
+    ([100], [0], False), ([100, 200, 300, 200, 300], [0, 0, 0, 1, 1], True),
+    (range(1, 2000), None, False)])
 def test_one_row_resumed_and_long_runs(tmp_path, steps, generations, evaluations):
     for path in report(make_run(tmp_path / 'run', list(steps), generations, evaluations)):
         assert path.stat().st_size > 10_000
@@ -126,6 +126,7 @@ def test_rows_that_a_resume_took_back_are_left_out():
     assert starts == {0: 100, 1: 200, 2: 300}
     assert [(row['env_steps'], row['generation']) for row in curves.current(rows, starts)] == [
         (100, 0), (200, 1), (300, 2)]
+    assert curves.current([{'env_steps': 500}], starts) == [{'env_steps': 500}]
 
 
 def test_thinned_keeps_peaks_and_gaps():
@@ -156,6 +157,9 @@ def test_headline_and_table():
 
 def test_settings_of_an_older_run_that_no_longer_exist_are_passed_over(tmp_path):
     run = make_run(tmp_path / 'run', [100])
-    text = (run / 'config.yaml').read_text()
-    (run / 'config.yaml').write_text(text + '    gone: 1\n')
-    report(run)
+    with (run / 'config.yaml').open('a') as file:
+        file.write('    gone: 1\n')
+    assert changed_settings(run) == [('policy.hidden_sizes', (32, 16), (64, 64)),
+                                     ('learner.ppo.clip_ratio', 0.1, 0.2)]
+    (run / 'config.yaml').unlink()
+    assert changed_settings(run) == []

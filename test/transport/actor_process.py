@@ -9,7 +9,7 @@ from asyncppo_ros.transport.messages import hello
 from asyncppo_ros.transport.sender import ZmqChunkSender
 
 
-def collect(sender, step_s):
+def collect(sender, step_s, policy):
     """Step through one chunk; cut it short when the run ends."""
     steps = 0
     while steps < 4 and (steps == 0 or not sender.stopped):
@@ -19,8 +19,7 @@ def collect(sender, step_s):
         sender.poll()
     return make_chunk(steps, sequence=sender.next_sequence, run_id=sender.run_id,
                       actor_id=sender.source.actor_id, incarnation=sender.source.incarnation,
-                      generation=sender.newest.generation if sender.newest[0] > 0 else 1,
-                      policy_version=max(0, sender.newest.policy_version))
+                      generation=policy.generation, policy_version=policy.policy_version)
 
 
 def main():
@@ -34,11 +33,12 @@ def main():
     while not (sender.connect(1.0) or sender.stopped):
         pass
     while not sender.stopped:
-        if sender.permit_for(sender.next_sequence) is None:
+        minimum = sender.permit_for(sender.next_sequence)
+        if minimum is None:
             sender.poll(0.01)
             continue
-        sender.poll()
-        sender.send(collect(sender, arguments.step_s))
+        # A permit is given only for a policy that is published.
+        sender.send(collect(sender, arguments.step_s, max(minimum, sender.newest)))
     sender.close()
 
 

@@ -115,6 +115,32 @@ def test_noise_is_refused_by_cause_and_warned_of_once(frames, cause):
     assert line.intake.chunks_received == 1
 
 
+def test_damaged_messages_of_every_kind_are_survived():
+    random = np.random.default_rng(0)
+    line = Line()
+    originals = [
+        chunk_frames(), encode(hello(1, LAYOUT, 3, 4)), encode(messages.Bye(1, 2, 3)),
+        encode(messages.Heartbeat(1, 2, 3, 4, 5)), encode(ChunkNotice(1, 2, 3, 4))]
+    for number in range(5000):
+        frames = [bytearray(frame) for frame in originals[random.integers(len(originals))]]
+        frame = frames[random.integers(len(frames))]
+        for _ in range(random.integers(1, 4)):
+            frame[random.integers(len(frame))] = random.integers(256)
+        if random.integers(4) == 0:
+            del frame[random.integers(len(frame)):]
+        line.say([bytes(frame) for frame in frames], bytes([number % 3]))
+    assert 'internal' not in line.intake.refused()
+    assert sum(line.intake.refused().values()) > 2000
+
+
+def test_an_error_of_our_own_is_counted_and_survived(monkeypatch):
+    line = Line()
+    monkeypatch.setattr(line.intake._books, 'received', lambda *arguments: 1 / 0)
+    line.say(chunk_frames())
+    assert line.intake.refused_of(ACTOR) == {'internal': 1}
+    assert 'ZeroDivisionError' in line.warnings[0]
+
+
 def test_duplicates_gaps_and_late_chunks_are_told_apart():
     line = Line()
     line.say(chunk_frames(0))
@@ -139,7 +165,7 @@ def test_a_stranger_is_asked_who_it_is():
 def test_a_heartbeat_is_answered_with_all_that_may_have_been_lost():
     line = Line()
     line.say(chunk_frames())
-    pong, permit = line.say(messages.Heartbeat(5, 1, 1, SIZE, 3))
+    pong, permit = line.say(messages.Heartbeat(1, SIZE, 3, sent_ns=5, handed=1))
     assert pong == messages.Pong(5, 1, 1, *FIRST)
     assert isinstance(permit, messages.PermitMessage)
     assert permit.expected == 1
@@ -197,17 +223,15 @@ def test_pending_chunks_are_kept_until_they_are_acknowledged():
 def test_the_in_memory_sender_trains_without_sockets():
     intake = make_intake(batch_size=24, target_lag=0)
     sender = InMemoryChunkSender(intake, hello(1, LAYOUT, 3, 4))
-    version = 0
-    for _ in range(3):
+    for version in range(3):
         while (minimum := sender.permit_for(sender.next_sequence)) is not None:
             assert minimum == Identity(1, version)
             sender.ledger.stepped(SIZE)
             sender.send(make_chunk(sequence=sender.next_sequence, policy_version=version))
         batch = intake.next_batch(Identity(1, version), 0, 0.0)
         assert batch.transitions == 24 and batch.lag_versions.maximum == 0
-        version += 1
-        intake.updated(version)
-        intake.published(Identity(1, version))
+        intake.updated(version + 1)
+        intake.published(Identity(1, version + 1))
     sender.close()
     assert intake.books_totals() == {
         'produced': 72, 'consumed': 72, 'dropped_by_age': 0, 'refused_by_check': 0,

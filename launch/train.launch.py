@@ -1,0 +1,107 @@
+"""
+Train: one learner node, one evaluator node, and a supervisor with the actors of this host.
+
+``ros2 launch asyncppo_ros train.launch.py task:=reach`` ends by itself when all steps are done:
+the learner's end is the end of the launch.
+"""
+
+import os
+import sys
+
+from launch.actions import (
+    DeclareLaunchArgument,
+    EmitEvent,
+    ExecuteProcess,
+    LogInfo,
+    OpaqueFunction,
+    RegisterEventHandler,
+)
+from launch.event_handlers import OnProcessExit
+from launch.events import Shutdown
+
+from launch import LaunchContext, LaunchDescription
+
+ARGUMENTS = (
+    ('task', 'reach', 'what is learned: reach, cartpole_swingup, HalfCheetah-v5, gymnasium:ID, '
+                      'or my_pkg.my_module:MyTask'),
+    ('config', '', 'YAML file of settings (a ROS parameter file); empty = those of the package'),
+    ('num_actors', 'auto', 'actor processes on this host; auto follows the cores'),
+    ('num_envs', '0', 'simulations of each actor; 0 = as the settings say'),
+    ('env_steps', '0', 'transitions to train for; 0 = as the settings say'),
+    ('seed', '-1', 'seed of all random numbers; -1 = as the settings say'),
+    ('run_dir', '', 'folder of the run; empty = runs/TASK-DATE-TIME below the working directory'),
+    ('resume', '', 'folder of a run to continue; task and settings come from there'),
+    ('python', sys.executable, 'interpreter of the nodes, e.g. that of a venv with torch'),
+    ('namespace', 'asyncppo', 'ROS namespace of the run'),
+    ('rqt', 'false', 'true opens rqt with the plots of the training'),
+)
+
+
+def generate_launch_description() -> LaunchDescription:
+    """Declare the arguments; everything else needs their values."""
+    return LaunchDescription([
+        *(DeclareLaunchArgument(name, default_value=default, description=text)
+          for name, default, text in ARGUMENTS),
+        OpaqueFunction(function=start)])
+
+
+def start(context: LaunchContext) -> list:
+    """Make the folder of the run, then start its processes."""
+    from asyncppo_ros.launching import check_arguments, open_run, value_of
+    names = [name for name, _, _ in ARGUMENTS]
+    check_arguments(context, names)
+    values = {name: value_of(context, name) for name in names}
+    run = open_run(values)
+    ros = ['--ros-args', '--params-file', str(run.config_file),
+           '-r', f'__ns:=/{values["namespace"].strip("/")}']
+    learner = node(values['python'], 'learner', ros)
+    evaluator = node(values['python'], 'evaluator', ros)
+    supervisor = node(values['python'], 'supervisor',
+                      ['--params-file', str(run.config_file), '--namespace',
+                       values['namespace']])
+    actions = [LogInfo(msg=f'run {run.folder}'), learner, evaluator, supervisor,
+               RegisterEventHandler(OnProcessExit(target_action=learner, on_exit=end_with(
+                   'the learner', values['python'], run))),
+               RegisterEventHandler(OnProcessExit(target_action=supervisor, on_exit=give_up))]
+    if values['rqt'].lower() == 'true':
+        # It waits for the topics itself; rqt comes from the ROS installation.
+        actions.append(node(values['python'], 'plots', ['--namespace', values['namespace']]))
+    return actions
+
+
+def node(python: str, name: str, arguments: list[str]) -> ExecuteProcess:
+    """Start one process of the run with the chosen interpreter."""
+    from asyncppo_ros.nodes.process import child_environment
+    environment = child_environment()
+    return ExecuteProcess(cmd=[python, '-m', 'asyncppo_ros.nodes.main', name, *arguments],
+                          name=name, output='screen', additional_env={
+                              key: value for key, value in environment.items()
+                              if os.environ.get(key) != value})
+
+
+def end_with(what: str, python: str, run) -> object:
+    """Give the handler that ends the launch when the learner has ended."""
+    def handler(event, context: LaunchContext) -> list:
+        if event.returncode != 0:
+            return [EmitEvent(event=Shutdown(
+                reason=f'{what} ended with exit code {event.returncode}'))]
+        if context.is_shutdown:
+            return []
+        # All steps are done: the score of the trained policy is the last thing that is shown.
+        score = ExecuteProcess(
+            cmd=[python, '-m', 'asyncppo_ros.tools.cli', 'eval', str(run.folder)],
+            name='eval', output='screen')
+        return [score, RegisterEventHandler(OnProcessExit(
+            target_action=score,
+            on_exit=[LogInfo(msg=f'policy: {run.policy_file}; curves: asyncppo report '
+                                 f'{run.folder}'),
+                     EmitEvent(event=Shutdown(reason='training is done'))]))]
+    return handler
+
+
+def give_up(event, context: LaunchContext) -> list:
+    """End the launch when the supervisor had to give up every actor."""
+    if event.returncode == 0 or context.is_shutdown:
+        return []
+    return [EmitEvent(event=Shutdown(
+        reason=f'the supervisor ended with exit code {event.returncode}'))]
