@@ -1,0 +1,54 @@
+"""The form of every result: ``machine, versions, settings, rows``."""
+
+from collections.abc import Mapping, Sequence
+import statistics
+from typing import Any
+
+from asyncppo_ros.run import machine, versions
+
+
+def row(name: str, values: Sequence[float], unit: str,
+        ceiling: float | None = None) -> dict[str, Any]:
+    """
+    Summarize repeated measurements.
+
+    Parameters
+    ----------
+    name : str
+    values : sequence of float
+        At least one.
+    unit : str
+    ceiling : float, optional
+        What the same machine could do at best, measured in the same run.
+
+    Returns
+    -------
+    dict
+        ``name, median, mean, min, max, unit`` and, with a ceiling, ``ceiling, ratio``.
+
+    """
+    result = {'name': name, 'median': statistics.median(values),
+              'mean': statistics.fmean(values), 'min': min(values), 'max': max(values),
+              'unit': unit}
+    if ceiling is not None:
+        result |= {'ceiling': ceiling, 'ratio': result['median'] / ceiling}
+    return result
+
+
+def report(settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]],
+           **more: Any) -> dict[str, Any]:
+    """Give the one object that ``--json`` prints."""
+    return {'machine': machine(), 'versions': versions(), 'settings': dict(settings),
+            'rows': list(rows), **more}
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Lay rows out for a terminal."""
+    heads = ['name', 'median', 'mean', 'min', 'max', 'unit']
+    lines = [[str(entry['name']), *(f'{entry[key]:,.4g}' if abs(entry[key]) < 1000
+                                    else f'{entry[key]:,.0f}' for key in heads[1:5]),
+              str(entry['unit'])] for entry in rows]
+    widths = [max(len(line[column]) for line in [heads, *lines]) for column in range(len(heads))]
+    return '\n'.join('  '.join(cell.ljust(width) if column in (0, 5) else cell.rjust(width)
+                               for column, (cell, width) in enumerate(zip(line, widths))).rstrip()
+                     for line in [heads, *lines])
