@@ -57,7 +57,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'value_loss': ('', 'Squared error of the critic.'),
         'entropy': ('nat', 'Entropy of the Gaussian before the tanh.'),
         'approx_kl': ('nat', 'Mean of (ratio - 1) - log ratio.'),
-        'kl': ('nat', 'Exact KL divergence from the behaviour policy to the new one.'),
+        'kl': ('nat', 'Exact KL divergence from the policy before the update to that after it.'),
         'clip_fraction': ('fraction', 'Share of samples whose ratio is clipped.'),
         'dual_clip_fraction': ('fraction', 'Share of samples where the dual clip is active.'),
         'explained_variance': ('', '1 - Var(target - value) / Var(target).'),

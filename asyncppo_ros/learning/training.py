@@ -43,7 +43,7 @@ class Source(Protocol):
         """Give the flow metrics: actors, chunks and transitions, waits of actors."""
 
     def books(self) -> Mapping[str, Any]:
-        """Give the books, JSON types, for the checkpoint."""
+        """Write the books into the run, and give them, JSON types, for the checkpoint."""
 
 
 class Publisher(Protocol):

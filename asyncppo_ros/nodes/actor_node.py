@@ -116,7 +116,9 @@ class ActorNode(Node):
         newest = self._policy.newest
         if minimum is None or newest is None or newest.identity < Identity(*minimum):
             self._heartbeat.beat()
+            begun = time.monotonic_ns()
             sender.poll(WAIT_S)
+            sender.waited_ns += time.monotonic_ns() - begun
             return None
         return newest
 

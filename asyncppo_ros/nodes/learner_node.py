@@ -145,12 +145,14 @@ class _Flow:
         return batch
 
     def flow(self) -> dict[str, float]:
-        return {'actors': len(self._intake.sources), 'chunks_consumed': self._consumed,
-                'chunks_dropped': self._dropped,
+        return {'actors': len(self._intake.sources), 'actor_wait': self._intake.actor_wait,
+                'chunks_consumed': self._consumed, 'chunks_dropped': self._dropped,
                 'chunks_refused': sum(self._intake.refused().values()),
                 'transitions_in_flight': self._intake.under_way}
 
     def books(self) -> dict[str, Any]:
+        # With each checkpoint, so that `asyncppo books` shows a run that goes on.
+        self._intake.write_books()
         return self._intake.books_state()
 
     def _count_dropped(self, chunks: list[Chunk]) -> None:
@@ -205,7 +207,6 @@ def _train(node: LearnerNode, stop: StopRequest) -> int:
         training.publish_if_due(force=True)
         receiver.close()
         training.save()
-        intake.write_books()
         for writer in writers:
             writer.close()
     how = 'all steps done' if training.done else 'stopped'

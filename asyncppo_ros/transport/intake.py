@@ -109,6 +109,12 @@ class Intake:
             return self._reception.sources
 
     @property
+    def actor_wait(self) -> float:
+        """Share of time that actors wait for permits and policies, in [0, 1]."""
+        with self._lock:
+            return self._reception.actor_wait
+
+    @property
     def under_way(self) -> int:
         """Transitions granted or received that are not yet consumed or dropped."""
         with self._lock:

@@ -133,11 +133,14 @@ class Heartbeat(Counters):
         The actor's clock, for the round trip [ns].
     handed : int
         Chunks below this sequence were handed to the socket before this message.
+    waited_ns: int
+        Time this actor has waited for permits and policies so far [ns].
 
     """
 
     sent_ns: int = 0
     handed: int = 0
+    waited_ns: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

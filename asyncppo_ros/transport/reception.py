@@ -25,12 +25,22 @@ class _Peer:
     source: Source
     hello: Hello
     heard_ns: int
+    sent_ns: int = 0
+    waited_ns: int = 0
+    wait: float = 0.0
     skipped: set[int] = dataclasses.field(default_factory=set)
 
     @property
     def chunk_transitions(self) -> int:
         """Transitions of a full chunk."""
         return self.hello.num_envs * self.hello.chunk_length
+
+    def note_wait(self, message: messages.Heartbeat) -> None:
+        """Work out which share of the time since the last heartbeat the actor waited."""
+        passed = message.sent_ns - self.sent_ns
+        if self.sent_ns and passed > 0:
+            self.wait = min(1.0, max(0, message.waited_ns - self.waited_ns) / passed)
+        self.sent_ns, self.waited_ns = message.sent_ns, message.waited_ns
 
 
 class Reception:
@@ -73,6 +83,12 @@ class Reception:
     def sources(self) -> list[Source]:
         """Name the actors that are connected."""
         return list(self._peer_of)
+
+    @property
+    def actor_wait(self) -> float:
+        """Mean share of time that the connected actors waited, by their last heartbeats."""
+        waits = [known.wait for known in self._peers.values()]
+        return sum(waits) / len(waits) if waits else 0.0
 
     def handle(self, peer: bytes, frames: Sequence[bytes]) -> None:
         """Take in whatever a peer sent; what fails a check is counted and its sender named."""
@@ -186,6 +202,7 @@ class Reception:
         if known is None:
             return
         self._books.claimed(known.source, message)
+        known.note_wait(message)
         self.post(peer, messages.Pong(message.sent_ns, message.handed,
                                       self._books.expected(known.source), *self.newest))
         # Repeated, because the messages that brought them first may be lost.

@@ -49,6 +49,7 @@ class ZmqChunkSender(ChunkSender):
         self._stopped = False
         self.newest = NO_POLICY
         self.welcomed = False
+        self.waited_ns = 0
         self._hello = hello
         self._hello_at = 0.0
         self._hello_ns = 0
@@ -167,7 +168,7 @@ class ZmqChunkSender(ChunkSender):
         if now >= self._heartbeat_at:
             self._transmit(encode(messages.Heartbeat(
                 **vars(self.ledger.counters), sent_ns=time.monotonic_ns(),
-                handed=self._pending.handed)))
+                handed=self._pending.handed, waited_ns=self.waited_ns)))
             self._heartbeat_at = now + self._heartbeat_s
 
     def _say_hello(self) -> bool:

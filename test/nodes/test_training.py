@@ -8,6 +8,7 @@ import time
 from harness import (
     asyncppo,
     end,
+    free_address,
     options,
     pids_of,
     processes_of,

@@ -162,6 +162,15 @@ def test_a_stranger_is_asked_who_it_is():
     assert line.warnings == []
 
 
+def test_the_share_of_time_that_an_actor_waits_comes_from_its_own_clock():
+    line = Line()
+    line.say(hello(1, LAYOUT, 3, 4))
+    assert line.intake.actor_wait == 0.0
+    line.say(messages.Heartbeat(0, 0, 0, sent_ns=1_000, handed=0, waited_ns=500))
+    line.say(messages.Heartbeat(0, 0, 0, sent_ns=2_000, handed=0, waited_ns=750))
+    assert line.intake.actor_wait == 0.25
+
+
 def test_a_heartbeat_is_answered_with_all_that_may_have_been_lost():
     line = Line()
     line.say(chunk_frames())

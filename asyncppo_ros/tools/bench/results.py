@@ -27,7 +27,7 @@ def row(name: str, values: Sequence[float], unit: str,
         ``name, median, mean, min, max, unit`` and, with a ceiling, ``ceiling, ratio``.
 
     """
-    result = {'name': name, 'median': statistics.median(values),
+    result: dict[str, Any] = {'name': name, 'median': statistics.median(values),
               'mean': statistics.fmean(values), 'min': min(values), 'max': max(values),
               'unit': unit}
     if ceiling is not None:
