@@ -56,6 +56,13 @@ class PpoConfig:
     epochs: int = setting(5, 'Passes over each batch.', low=1, high=100)
     minibatch_size: int = setting(512, 'Transitions per gradient step.', unit='transitions',
                                   low=1, high=10_000_000)
+    objective: str = setting(
+        'decoupled', 'Around which policy the ratio is clipped: `decoupled` = the newest one, so '
+        'that lag costs no step size; `clipped` = the one that acted. Equal at zero lag.',
+        choices=('decoupled', 'clipped'))
+    max_behaviour_weight: float = setting(
+        2.0, 'Cap of the weight newest / acting policy in the decoupled objective.',
+        low=1.0, high=1000.0)
     clip_ratio: float = setting(0.2, 'Half-width ε of the ratio clip.', low=0.01, high=1.0)
     dual_clip: float = setting(
         3.0, 'Bound c on the ratio where the advantage is negative; must exceed 1 + clip_ratio; '

@@ -2,12 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 import difflib
+import importlib.util
+import os
 import pathlib
+import re
+import shutil
+import subprocess
 import sys
 from typing import Any, Protocol
 
-from asyncppo_ros.errors import ConfigError
+from asyncppo_ros.config import Config
+from asyncppo_ros.errors import ConfigError, MissingDependency, RunError, UserError
+from asyncppo_ros.nodes.process import child_environment, guarded, HINTS, StopRequest
 from asyncppo_ros.run import create, num_actors, resolve, resume, Run
+from asyncppo_ros.settings import build, read_yaml
+
+# What a node of a training needs.
+NEEDED = ('rclpy', 'torch', 'mujoco', 'zmq', 'safetensors')
+# A task of the user may build something large; a check that hangs must not hang the launch.
+CHECK_S = 120.0
+# As ROS 2 has it: tokens of letters, digits and single underscores, none begins with a digit.
+NAMESPACE = re.compile(r'/?([A-Za-z](_?[A-Za-z0-9])*_?)(/[A-Za-z](_?[A-Za-z0-9])*_?)*/?|/?')
 
 
 class Context(Protocol):
@@ -74,9 +89,58 @@ def count_of(name: str, value: str) -> str:
     """
     if value == 'auto':
         return '0'
-    if not value.isdigit():
+    if not re.fullmatch('[0-9]+', value):
         raise ConfigError(f'{name}:={value}: a whole number or auto is expected')
     return value
+
+
+def flag_of(name: str, value: str) -> bool:
+    """
+    Check that a launch argument is true or false.
+
+    Raises
+    ------
+    ConfigError
+        It is neither.
+
+    """
+    if value.lower() not in ('true', 'false'):
+        raise ConfigError(f'{name}:={value}: true or false is expected')
+    return value.lower() == 'true'
+
+
+def namespace_of(name: str, value: str) -> str:
+    """
+    Check that a launch argument is a ROS namespace: rcl tells a bad one with a traceback.
+
+    Returns
+    -------
+    str
+        Without slashes at its ends.
+
+    Raises
+    ------
+    ConfigError
+        It is none.
+
+    """
+    if not NAMESPACE.fullmatch(value):
+        raise ConfigError(f'{name}:={value}: a ROS namespace is expected, such as asyncppo or '
+                          'lab/asyncppo: letters, digits and underscores, and no digit in front')
+    return value.strip('/')
+
+
+def config_of(name: str, value: str) -> Config:
+    """
+    Read the settings of a run from the file that a launch argument names.
+
+    Raises
+    ------
+    ConfigError
+        There is no such file, or a setting in it is wrong.
+
+    """
+    return build(Config, read_yaml(needed_file(name, value)))
 
 
 def open_run(values: Mapping[str, str]) -> Run:
@@ -86,9 +150,16 @@ def open_run(values: Mapping[str, str]) -> Run:
     Raises
     ------
     UserError
-        As `run.create` and `run.resume`; an argument is not a number.
+        As `run.create` and `run.resume`; an argument is not a number; the task does not work.
 
     """
+    try:
+        return _open_run(values)
+    except UserError as error:
+        raise type(error)(as_launch_arguments(str(error), values)) from None
+
+
+def _open_run(values: Mapping[str, str]) -> Run:
     given: dict[str, Any] = {}
     if values['num_actors'] not in ('', 'auto'):
         given['num_actors'] = int(count_of('num_actors', values['num_actors']))
@@ -98,15 +169,122 @@ def open_run(values: Mapping[str, str]) -> Run:
     if values['seed'] != '-1':
         given['seed'] = int(count_of('seed', values['seed']))
     files = [needed_file('config', values['config'])] if values['config'] else []
-    if values['resume']:
-        return resume(values['resume'], given, files)[0]
-    if 'task' in command_line_arguments() or not files:
+    if 'task' in command_line_arguments() or not (files or values['resume']):
         given['task'] = values['task']
+    if values['resume']:
+        return _resume(values, given, files)
     if values['run_dir']:
         given['run_dir'] = values['run_dir']
     config = resolve(given, files)
     num_actors(config)
-    run, _ = create(config, ['ros2', 'launch', *sys.argv[1:]])
-    run.lock()
-    run.unlock()
-    return run
+    # Before the folder is made: a mistake leaves nothing behind.
+    check_nodes(values['python'], config)
+    return create(config, ['ros2', 'launch', *sys.argv[1:]])[0]
+
+
+def _resume(values: Mapping[str, str], given: Mapping[str, Any], files: Sequence[str]) -> Run:
+    if values['run_dir']:
+        raise RunError('--resume and --run_dir exclude each other: a resumed run stays in its '
+                       'folder')
+    run = Run(values['resume'])
+    if run.is_run():
+        # Before its settings are written again: another process may train in it.
+        run.lock()
+        run.unlock()
+        check_nodes(values['python'], run.config())
+    return resume(values['resume'], given, files)[0]
+
+
+def as_launch_arguments(text: str, values: Mapping[str, str]) -> str:
+    """Write the options of the asyncppo command in a message as launch arguments."""
+    for name, value in values.items():
+        text = text.replace(f'--{name} {value}', f'{name}:={value}') if value else text
+        text = re.sub(rf'--{name}\b(?: (?=/))?', f'{name}:=', text)
+    return text
+
+
+def check_nodes(python: str, config: Config) -> None:
+    """
+    Try the interpreter of the nodes, its libraries and the task, in a process of its own.
+
+    Raises
+    ------
+    UserError
+        One line says what is missing or wrong.
+
+    """
+    if shutil.which(python) is None:
+        raise MissingDependency(f'python:={python}: no such interpreter')
+    try:
+        # In a session of its own a Ctrl-C does not reach it: launch ends when it has ended.
+        check = subprocess.run(
+            [python, '-m', 'asyncppo_ros.launching', config.task, str(config.seed)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, errors='replace', start_new_session=True, timeout=CHECK_S,
+            env=child_environment())
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f'python:={python}: {error}') from None
+    if check.returncode == 0:
+        return
+    lines = check.stderr.strip().splitlines() or [f'exit code {check.returncode}']
+    if check.returncode == 2:
+        raise UserError(lines[-1].removeprefix('check: '))
+    if 'asyncppo_ros' in lines[-1] and 'No module' in lines[-1]:
+        raise MissingDependency(f'asyncppo_ros is missing from {python}: source '
+                                'install/setup.bash, or pip install it there')
+    # A fault in code of the user: its traceback is what helps.
+    print(check.stderr, file=sys.stderr)
+    raise UserError(f'task {config.task} does not work: {lines[-1]}')
+
+
+def node_command(python: str, name: str, arguments: Sequence[str]) -> list[str]:
+    """
+    Give the command line of one process of a run.
+
+    A Ctrl-C in the first moments would end Python with a traceback before the process has its
+    handlers: where `env` can, it is held back until `StopRequest.install` lifts the mask.
+    """
+    command = [python, '-m', 'asyncppo_ros.nodes.main', name, *arguments]
+    hold = ['env', '--block-signal=INT', '--block-signal=TERM']
+    try:
+        able = subprocess.run([*hold, 'true'], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              timeout=5.0).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        able = False
+    return [*hold, *command] if able else command
+
+
+def added_environment() -> dict[str, str]:
+    """Give what the processes of a run need beyond the environment of this one."""
+    return {key: value for key, value in child_environment().items()
+            if os.environ.get(key) != value}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """
+    Check that this interpreter can train a task: ``python -m asyncppo_ros.launching TASK SEED``.
+
+    Returns
+    -------
+    int
+        0; 2 with one line on stderr for a user's mistake; 1 with a traceback for a fault.
+
+    """
+    StopRequest().install()
+    task, seed = arguments
+
+    def body() -> None:
+        for name in NEEDED:
+            if importlib.util.find_spec(name) is None:
+                raise MissingDependency(f'{name} is missing from {sys.executable}: {HINTS[name]}')
+        from asyncppo_ros.simulation.registry import check, make
+        environment = make(task, 2, int(seed))
+        check(environment)
+        environment.close()
+
+    return guarded(body, 'check')
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

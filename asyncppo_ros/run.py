@@ -174,7 +174,8 @@ def resume(folder: str | pathlib.Path, overrides: Mapping[str, Any],
         The folder holds no run or no checkpoint, or another task is asked for.
 
     """
-    run = Run(folder)
+    # `latest` is a link that would come to point to itself.
+    run = Run(pathlib.Path(folder).resolve())
     if not run.is_run():
         raise RunError(f'--resume {folder}: no run there (run.json and config.yaml are missing)')
     if not (run.checkpoint / 'checkpoint.safetensors').is_file():

@@ -5,7 +5,6 @@ Further actors for a run: on another host, or more on this one.
 the ``config.yaml`` of the run; task and layout are checked when the actors say hello.
 """
 
-import os
 import socket
 import sys
 import zlib
@@ -24,6 +23,8 @@ from launch import LaunchContext, LaunchDescription
 
 # Numbers of actors that belong to one host; the learner's own host begins at 0.
 ACTORS_PER_HOST = 1000
+# After this time launch gets impatient [s]; see train.launch.py.
+STOP_S = '10'
 ARGUMENTS = (
     ('config', '', 'config.yaml of the run (needed)'),
     ('learner', '', 'address of the learner, tcp://HOST:PORT; empty = as in the config'),
@@ -45,24 +46,44 @@ def generate_launch_description() -> LaunchDescription:
 
 def start(context: LaunchContext) -> list:
     """Start the supervisor of this host."""
-    from asyncppo_ros.launching import check_arguments, count_of, needed_file, value_of
-    from asyncppo_ros.nodes.process import child_environment
+    from asyncppo_ros.launching import (
+        added_environment,
+        check_arguments,
+        check_nodes,
+        config_of,
+        count_of,
+        namespace_of,
+        needed_file,
+        node_command,
+        value_of,
+    )
     names = [name for name, _, _ in ARGUMENTS]
     check_arguments(context, names)
     values = {name: value_of(context, name) for name in names}
+    config_file = needed_file('config', values['config'])
+    count = count_of('num_actors', values['num_actors'])
     first = values['first_actor_id']
     if first == 'auto':
         host = zlib.crc32(socket.gethostname().encode()) % 1_000_000 + 1
         first = str(host * ACTORS_PER_HOST)
-    environment = child_environment()
-    supervisor = ExecuteProcess(
-        cmd=[values['python'], '-m', 'asyncppo_ros.nodes.main', 'supervisor',
-             '--params-file', needed_file('config', values['config']),
-             '--namespace', values['namespace'], '--address', values['learner'],
-             '--num-actors', count_of('num_actors', values['num_actors']),
-             '--first-actor-id', count_of('first_actor_id', first)],
-        name='supervisor', output='screen', additional_env={
-            key: value for key, value in environment.items() if os.environ.get(key) != value})
+    arguments = ['--params-file', config_file,
+                 '--namespace', namespace_of('namespace', values['namespace']),
+                 '--address', values['learner'], '--num-actors', count,
+                 '--first-actor-id', count_of('first_actor_id', first)]
+    check_nodes(values['python'], config_of('config', config_file))
+    supervisor = ExecuteProcess(cmd=node_command(values['python'], 'supervisor', arguments),
+                                name='supervisor', output='screen', sigterm_timeout=STOP_S,
+                                additional_env=added_environment())
     return [supervisor, RegisterEventHandler(OnProcessExit(
-        target_action=supervisor, on_exit=[EmitEvent(event=Shutdown(
-            reason='the supervisor has ended'))]))]
+        target_action=supervisor, on_exit=end))]
+
+
+def end(event, context: LaunchContext) -> list:
+    """End the launch with its supervisor, and with exit code 1 where that had to give up."""
+    def fail(_context: LaunchContext) -> list:
+        raise RuntimeError(f'the supervisor ended with exit code {event.returncode}; its '
+                           'message is above')
+    if event.returncode != 0:
+        return [OpaqueFunction(function=fail)]
+    return [] if context.is_shutdown else [EmitEvent(event=Shutdown(
+        reason='the supervisor has ended'))]

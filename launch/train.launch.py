@@ -5,7 +5,6 @@ Train: one learner node, one evaluator node, and a supervisor with the actors of
 the learner's end is the end of the launch.
 """
 
-import os
 import sys
 
 from launch.actions import (
@@ -21,6 +20,9 @@ from launch.events import Shutdown
 
 from launch import LaunchContext, LaunchDescription
 
+# After this time launch gets impatient [s].  Its default, 5, is what the nodes keep on an idle
+# machine; on a busy one the learner must still be let write its checkpoint.
+STOP_S = '10'
 ARGUMENTS = (
     ('task', 'reach', 'what is learned: reach, cartpole_swingup, HalfCheetah-v5, gymnasium:ID, '
                       'or my_pkg.my_module:MyTask'),
@@ -47,44 +49,46 @@ def generate_launch_description() -> LaunchDescription:
 
 def start(context: LaunchContext) -> list:
     """Make the folder of the run, then start its processes."""
-    from asyncppo_ros.launching import check_arguments, open_run, value_of
+    from asyncppo_ros.launching import (
+        check_arguments,
+        flag_of,
+        namespace_of,
+        open_run,
+        value_of,
+    )
     names = [name for name, _, _ in ARGUMENTS]
     check_arguments(context, names)
     values = {name: value_of(context, name) for name in names}
+    namespace = namespace_of('namespace', values['namespace'])
+    with_rqt = flag_of('rqt', values['rqt'])
     run = open_run(values)
-    ros = ['--ros-args', '--params-file', str(run.config_file),
-           '-r', f'__ns:=/{values["namespace"].strip("/")}']
+    ros = ['--ros-args', '--params-file', str(run.config_file), '-r', f'__ns:=/{namespace}']
     learner = node(values['python'], 'learner', ros)
     evaluator = node(values['python'], 'evaluator', ros)
     supervisor = node(values['python'], 'supervisor',
-                      ['--params-file', str(run.config_file), '--namespace',
-                       values['namespace']])
+                      ['--params-file', str(run.config_file), '--namespace', namespace])
     actions = [LogInfo(msg=f'run {run.folder}'), learner, evaluator, supervisor,
-               RegisterEventHandler(OnProcessExit(target_action=learner, on_exit=end_with(
-                   'the learner', values['python'], run))),
+               RegisterEventHandler(OnProcessExit(
+                   target_action=learner, on_exit=end_of_training(values['python'], run))),
                RegisterEventHandler(OnProcessExit(target_action=supervisor, on_exit=give_up))]
-    if values['rqt'].lower() == 'true':
+    if with_rqt:
         # It waits for the topics itself; rqt comes from the ROS installation.
-        actions.append(node(values['python'], 'plots', ['--namespace', values['namespace']]))
+        actions.append(node(values['python'], 'plots', ['--namespace', namespace]))
     return actions
 
 
 def node(python: str, name: str, arguments: list[str]) -> ExecuteProcess:
     """Start one process of the run with the chosen interpreter."""
-    from asyncppo_ros.nodes.process import child_environment
-    environment = child_environment()
-    return ExecuteProcess(cmd=[python, '-m', 'asyncppo_ros.nodes.main', name, *arguments],
-                          name=name, output='screen', additional_env={
-                              key: value for key, value in environment.items()
-                              if os.environ.get(key) != value})
+    from asyncppo_ros.launching import added_environment, node_command
+    return ExecuteProcess(cmd=node_command(python, name, arguments), name=name, output='screen',
+                          additional_env=added_environment(), sigterm_timeout=STOP_S)
 
 
-def end_with(what: str, python: str, run) -> object:
+def end_of_training(python: str, run) -> object:
     """Give the handler that ends the launch when the learner has ended."""
     def handler(event, context: LaunchContext) -> list:
         if event.returncode != 0:
-            return [EmitEvent(event=Shutdown(
-                reason=f'{what} ended with exit code {event.returncode}'))]
+            return failed('the learner', event.returncode)
         if context.is_shutdown:
             return []
         # All steps are done: the score of the trained policy is the last thing that is shown.
@@ -103,5 +107,15 @@ def give_up(event, context: LaunchContext) -> list:
     """End the launch when the supervisor had to give up every actor."""
     if event.returncode == 0 or context.is_shutdown:
         return []
-    return [EmitEvent(event=Shutdown(
-        reason=f'the supervisor ended with exit code {event.returncode}'))]
+    return failed('the supervisor', event.returncode)
+
+
+def failed(what: str, code: int) -> list:
+    """
+    End the launch with exit code 1.
+
+    A Shutdown event alone ends it with 0; an exception ends it, in one line, with 1.
+    """
+    def fail(_context: LaunchContext) -> list:
+        raise RuntimeError(f'{what} ended with exit code {code}; its message is above')
+    return [OpaqueFunction(function=fail)]

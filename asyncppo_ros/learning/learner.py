@@ -160,6 +160,7 @@ class Learner:
         advantage = _normalized_advantage(batch) if self.ppo.normalize_advantage \
             else batch.advantage
         proximal, metrics = self._before_first_step(batch)
+        reference, weight = self._reference(batch, proximal)
         totals: dict[str, float] = {}
         steps = 0
         kl = 0.0
@@ -169,7 +170,8 @@ class Learner:
             for index in self._minibatches(len(batch)):
                 if steps and should_stop():
                     break
-                step = self._gradient_step(batch.rows(index), advantage[index], target[index])
+                step = self._gradient_step(batch.rows(index), reference[index],
+                                           weight[index] * advantage[index], target[index])
                 for name, value in step.items():
                     totals[name] = totals.get(name, 0.0) + value
                 steps += 1
@@ -184,12 +186,12 @@ class Learner:
         order = torch.randperm(size, generator=self.generator).to(self.device)
         return order.split(self.ppo.minibatch_size)
 
-    def _gradient_step(self, rows: Transitions, advantage: Tensor,
+    def _gradient_step(self, rows: Transitions, reference: Tensor, advantage: Tensor,
                        target: Tensor) -> dict[str, float]:
         ppo = self.ppo
         parameters = self.network.parameters_of(rows.observation)
         log_prob = self.network.distribution.log_prob(parameters, rows.action)
-        log_ratio = losses.log_ratio(log_prob, rows.behaviour_log_prob)
+        log_ratio = losses.log_ratio(log_prob, reference)
         ratio = torch.exp(log_ratio)
         policy_loss = -losses.clipped_objective(
             ratio, advantage, ppo.clip_ratio, ppo.dual_clip).mean()
@@ -227,6 +229,17 @@ class Learner:
             'first_abs_log_ratio_max': float(difference.abs().max()),
             'ratio_max': float(torch.exp(difference.clamp(max=losses.MAX_LOG_RATIO)).max()),
             'explained_variance': losses.explained_variance(batch.value, batch.value_target)}
+
+    @torch.no_grad()
+    def _reference(self, batch: Transitions, proximal: Tensor) -> tuple[Tensor, Tensor]:
+        """Give what the ratio is taken to, log-probs [M], and the weights of samples [M]."""
+        if self.ppo.objective == 'clipped':
+            return batch.behaviour_log_prob, torch.ones_like(batch.advantage)
+        proximal_log_prob = self.network.distribution.log_prob(proximal, batch.action)
+        # A positive weight scales every branch of the objective alike, so it may go into the
+        # advantage.
+        return proximal_log_prob, losses.behaviour_weight(
+            proximal_log_prob, batch.behaviour_log_prob, self.ppo.max_behaviour_weight)
 
     @torch.no_grad()
     def _kl_from(self, proximal: Tensor, batch: Transitions) -> float:

@@ -66,6 +66,39 @@ def clipped_objective(ratio: Tensor, advantage: Tensor, clip_ratio: float,
     return torch.where(advantage < 0.0, bounded, objective)
 
 
+def behaviour_weight(proximal_log_prob: Tensor, behaviour_log_prob: Tensor,
+                     max_weight: float) -> Tensor:
+    """
+    Give the weight of every sample in the decoupled objective.
+
+        w = min(π_prox(a|s) / μ(a|s), max_weight)
+
+    The decoupled objective is w · L(ρ) with ρ = π(a|s) / π_prox(a|s), where π_prox is the policy
+    at the start of the update and L is `clipped_objective`.  The trust region then lies around
+    π_prox instead of around a policy that is some versions old, and an update may go as far as
+    on fresh samples.  At zero lag w = 1 and both objectives are one.
+
+    Parameters
+    ----------
+    proximal_log_prob, behaviour_log_prob : float32 [B]
+        Of the policy at the start of the update and of the policy that acted.
+    max_weight : float
+        Cap, ≥ 1: one sample must not rule the batch.
+
+    Returns
+    -------
+    float32 [B]
+        A constant for the gradient.
+
+    References
+    ----------
+    Hilton et al. 2021, arXiv:2110.00641.
+
+    """
+    return torch.exp(log_ratio(proximal_log_prob, behaviour_log_prob)).clamp(
+        max=max_weight).detach()
+
+
 def value_loss(value: Tensor, value_target: Tensor) -> Tensor:
     """
     Give ½ (V - target)² of every sample.

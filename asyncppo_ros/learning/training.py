@@ -83,6 +83,7 @@ class Training:
         self.writers = writers
         self.row: dict[str, float] = {}
         self.policy_bytes = 0
+        self._snapshot: PolicySnapshot | None = None
         self._source = source
         self._publisher = publisher
         self._warn = warn
@@ -144,13 +145,19 @@ class Training:
         """Publish when the version changed and a trigger fires (DESIGN section 6)."""
         if self._published == self.learner.identity or not (force or self._until_due() <= 0.0):
             return
-        snapshot = self.learner.snapshot()
+        snapshot = self._snapshot = self.learner.snapshot()
         self._publisher.publish(snapshot.data, snapshot.identity)
         self._published, self._published_at = snapshot.identity, time.monotonic()
         self.policy_bytes = len(snapshot.data)
         self._source.published(snapshot.identity)
-        if force or self._published_at - self._policy_file_at >= POLICY_FILE_S:
+        if self._published_at - self._policy_file_at >= POLICY_FILE_S:
             self._keep(snapshot)
+
+    def publish_last(self) -> None:
+        """Publish what is not published yet, and make it the run's policy file."""
+        self.publish_if_due(force=True)
+        if self._snapshot is not None:
+            self._keep(self._snapshot)
 
     def save(self) -> None:
         """Write a checkpoint; a full disk is told, and training goes on."""

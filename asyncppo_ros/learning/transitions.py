@@ -22,6 +22,7 @@ class Transitions:
         Normalized as the policy sees it.
     action : float32 [M, A]
     behaviour_log_prob : float32 [M]
+        Of the policy that acted.
     behaviour_parameters : float32 [M, P]
     advantage : float32 [M]
     value : float32 [M]

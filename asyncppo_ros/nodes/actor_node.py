@@ -23,7 +23,7 @@ from asyncppo_ros.transport.messages import hello
 from asyncppo_ros.transport.sender import ZmqChunkSender
 
 # While an actor waits for a permit or a policy it looks for both this often.
-WAIT_S = 0.002
+WAIT_S = 0.004
 # The learner is expected within this time; then the actor says that it still waits.
 CONNECT_S = 10.0
 # Through this pipe the supervisor sees that the actor is not hung.

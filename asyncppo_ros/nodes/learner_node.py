@@ -204,7 +204,7 @@ def _train(node: LearnerNode, stop: StopRequest) -> int:
     try:
         _loop(node, training, intake, stop)
     finally:
-        training.publish_if_due(force=True)
+        training.publish_last()
         receiver.close()
         training.save()
         for writer in writers:

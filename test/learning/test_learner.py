@@ -138,3 +138,31 @@ def test_cuda_without_a_gpu_is_one_line():
         pytest.skip('a CUDA GPU is here')
     with pytest.raises(Exception, match='learner.device = cuda: torch finds no CUDA GPU'):
         Learner(Config(learner=LearnerConfig(device='cuda')), TASK, 3, 2, 1)
+
+
+def test_at_zero_lag_both_objectives_are_one():
+    updated = []
+    for objective in ('clipped', 'decoupled'):
+        learner = make_learner(objective=objective)
+        for _ in range(2):
+            learner.update(fresh_chunks(learner))
+        updated.append(learner.network.policy_tensors())
+    for name, tensor in updated[0].items():
+        np.testing.assert_allclose(tensor, updated[1][name], atol=1e-4)
+
+
+def test_with_lag_the_decoupled_update_goes_further():
+    """The first gradient of samples beyond the clip around an old policy is not lost."""
+    moved = {}
+    for objective in ('clipped', 'decoupled'):
+        learner = make_learner(objective=objective, epochs=1, minibatch_size=10 ** 6)
+        chunk = random_chunk(3)
+        # The policy that acted found every action a third less likely than the present one.
+        log_prob = learner.network.distribution.log_prob(
+            learner.network.parameters_of(torch.from_numpy(chunk.observation[:-1])),
+            torch.from_numpy(chunk.action)).detach().numpy()
+        chunk = dataclasses.replace(chunk, behaviour_log_prob=log_prob - 0.4)
+        metrics = learner.update([chunk])
+        moved[objective] = metrics['clip_fraction']
+        assert metrics['first_abs_log_ratio_max'] == pytest.approx(0.4, abs=1e-5)
+    assert moved['decoupled'] == 0.0 and moved['clipped'] > 0.3

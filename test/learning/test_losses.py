@@ -94,3 +94,24 @@ def test_shapes_are_checked():
         losses.clipped_objective(torch.ones(3), torch.ones(2), EPSILON, BOUND)
     with pytest.raises(ValueError, match='one shape'):
         losses.value_loss(torch.ones(3), torch.ones(3, 1))
+
+
+def test_weight_of_the_decoupled_objective():
+    proximal = torch.tensor([0.0, 0.5, -1.0, 30.0], requires_grad=True)
+    weight = losses.behaviour_weight(proximal, torch.zeros(4), 2.0)
+    np.testing.assert_allclose(weight, [1.0, np.exp(0.5), np.exp(-1.0), 2.0], rtol=1e-6)
+    assert not weight.requires_grad
+
+
+def test_decoupled_objective_equals_that_of_the_article():
+    """Hilton et al. 2021: min(ρ_b A, clip(ρ, 1±ε) π_prox/μ A), ρ_b = π/μ, ρ = π/π_prox."""
+    rng = np.random.default_rng(5)
+    log_prob, proximal, behaviour = torch.from_numpy(rng.normal(0.0, 0.3, (3, 400)))
+    advantage = torch.from_numpy(rng.normal(size=400))
+    weight = losses.behaviour_weight(proximal, behaviour, 1e9)
+    ours = losses.clipped_objective(torch.exp(log_prob - proximal), weight * advantage,
+                                    EPSILON, 0.0)
+    ratio = torch.exp(log_prob - proximal).clamp(1 - EPSILON, 1 + EPSILON)
+    theirs = torch.minimum(torch.exp(log_prob - behaviour) * advantage,
+                           ratio * torch.exp(proximal - behaviour) * advantage)
+    torch.testing.assert_close(ours, theirs)
