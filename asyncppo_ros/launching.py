@@ -1,4 +1,8 @@
-"""What the launch files share: their arguments checked, the run opened.  No torch, no launch."""
+"""
+What the launch files share with `asyncppo train`: everything checked before a process starts.
+
+Neither torch nor launch is imported here.
+"""
 
 from collections.abc import Mapping, Sequence
 import difflib
@@ -111,7 +115,13 @@ def flag_of(name: str, value: str) -> bool:
 
 def namespace_of(name: str, value: str) -> str:
     """
-    Check that a launch argument is a ROS namespace: rcl tells a bad one with a traceback.
+    Check that an argument is a ROS namespace: rcl tells a bad one with a traceback.
+
+    Parameters
+    ----------
+    name : str
+        As it was given, ``namespace:=`` or ``--namespace ``.
+    value : str
 
     Returns
     -------
@@ -125,7 +135,7 @@ def namespace_of(name: str, value: str) -> str:
 
     """
     if not NAMESPACE.fullmatch(value):
-        raise ConfigError(f'{name}:={value}: a ROS namespace is expected, such as asyncppo or '
+        raise ConfigError(f'{name}{value}: a ROS namespace is expected, such as asyncppo or '
                           'lab/asyncppo: letters, digits and underscores, and no digit in front')
     return value.strip('/')
 
@@ -237,6 +247,37 @@ def check_nodes(python: str, config: Config) -> None:
     raise UserError(f'task {config.task} does not work: {lines[-1]}')
 
 
+def require(names: Sequence[str]) -> None:
+    """
+    Check that libraries are there, without importing them.
+
+    Raises
+    ------
+    MissingDependency
+        Names the library, this interpreter, and the fix.
+
+    """
+    for name in names:
+        if sys.modules.get(name, True) is None or importlib.util.find_spec(name) is None:
+            raise MissingDependency(f'{name} is missing from {sys.executable}: {HINTS[name]}')
+
+
+def check_task(task: str, seed: int) -> None:
+    """
+    Try a task before anything is started with it.
+
+    Raises
+    ------
+    TaskError
+        It is unknown or faulty.
+
+    """
+    from asyncppo_ros.simulation.registry import check, make
+    environment = make(task, 2, seed)
+    check(environment)
+    environment.close()
+
+
 def node_command(python: str, name: str, arguments: Sequence[str]) -> list[str]:
     """
     Give the command line of one process of a run.
@@ -275,13 +316,8 @@ def main(arguments: Sequence[str]) -> int:
     task, seed = arguments
 
     def body() -> None:
-        for name in NEEDED:
-            if importlib.util.find_spec(name) is None:
-                raise MissingDependency(f'{name} is missing from {sys.executable}: {HINTS[name]}')
-        from asyncppo_ros.simulation.registry import check, make
-        environment = make(task, 2, int(seed))
-        check(environment)
-        environment.close()
+        require(NEEDED)
+        check_task(task, int(seed))
 
     return guarded(body, 'check')
 

@@ -186,7 +186,10 @@ def resume(folder: str | pathlib.Path, overrides: Mapping[str, Any],
     if config.task != old['task']:
         raise RunError(f'--resume {folder}: that run learned task {old["task"]}, not '
                        f'{config.task}')
+    # Not while another process trains with them.
+    run.lock()
     write_yaml(config, run.config_file, 'All settings of this run, as last resumed.')
+    run.unlock()
     point_latest(run.folder)
     return run, config
 

@@ -67,7 +67,7 @@ def start(context: LaunchContext) -> list:
         host = zlib.crc32(socket.gethostname().encode()) % 1_000_000 + 1
         first = str(host * ACTORS_PER_HOST)
     arguments = ['--params-file', config_file,
-                 '--namespace', namespace_of('namespace', values['namespace']),
+                 '--namespace', namespace_of('namespace:=', values['namespace']),
                  '--address', values['learner'], '--num-actors', count,
                  '--first-actor-id', count_of('first_actor_id', first)]
     check_nodes(values['python'], config_of('config', config_file))

@@ -59,7 +59,7 @@ def start(context: LaunchContext) -> list:
     names = [name for name, _, _ in ARGUMENTS]
     check_arguments(context, names)
     values = {name: value_of(context, name) for name in names}
-    namespace = namespace_of('namespace', values['namespace'])
+    namespace = namespace_of('namespace:=', values['namespace'])
     with_rqt = flag_of('rqt', values['rqt'])
     run = open_run(values)
     ros = ['--ros-args', '--params-file', str(run.config_file), '-r', f'__ns:=/{namespace}']

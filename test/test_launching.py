@@ -57,13 +57,13 @@ def test_counts_and_flags():
 
 @pytest.mark.parametrize('value', ['asyncppo', '/asyncppo/', 'lab/asyncppo_2', '', '/', 'a_'])
 def test_namespaces_that_ros_takes(value):
-    assert launching.namespace_of('namespace', value) == value.strip('/')
+    assert launching.namespace_of('namespace:=', value) == value.strip('/')
 
 
 @pytest.mark.parametrize('value', ['a/-b', '1a', 'a//b', 'a__b', 'a b', 'ä', '~/a'])
 def test_namespaces_that_ros_refuses(value):
     with pytest.raises(ConfigError, match='a ROS namespace is expected'):
-        launching.namespace_of('namespace', value)
+        launching.namespace_of('namespace:=', value)
 
 
 def test_a_file_is_needed(tmp_path):

@@ -2,7 +2,7 @@
 Entry points of the processes of a run.
 
 Each installs its signal handlers first, then imports what is heavy: a Ctrl-C during the
-seconds in which torch and rclpy load still ends with exit code 0.
+seconds in which torch and rclpy load still ends with exit code 0, and at once.
 """
 
 import faulthandler
@@ -41,7 +41,9 @@ def run(name: str, arguments: list[str] | None = None) -> int:
     suffix = f'{name}_node' if name in NODES else name
 
     def body() -> int | None:
+        stop.loading = True
         module = importlib.import_module(f'asyncppo_ros.nodes.{suffix}')
+        stop.loading = False
         return module.run(given, stop)
 
     return guarded(body, suffix)

@@ -19,7 +19,7 @@ from asyncppo_ros.errors import MissingDependency, UserError
 
 PARENT_VARIABLE = 'ASYNCPPO_PARENT'
 PR_SET_PDEATHSIG = 1
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HINTS = {
     'torch': 'pip install torch, or `make setup`',
     'mujoco': 'pip install mujoco, or `make setup`',
@@ -35,7 +35,7 @@ HINTS = {
 @contextlib.contextmanager
 def signals_held_back() -> Iterator[None]:
     """
-    Start a child inside: it gets SIGINT and SIGTERM once it has handlers, not before.
+    Start a child inside: it gets `STOP_SIGNALS` once it has handlers, not before.
 
     The blocked mask is inherited, and `StopRequest.install` of the child lifts it.
     """
@@ -48,7 +48,7 @@ def signals_held_back() -> Iterator[None]:
 
 class StopRequest:
     """
-    SIGINT and SIGTERM as a flag that loops look at.
+    SIGINT, SIGTERM and SIGHUP as a flag that loops look at.
 
     rclpy's own handlers would invalidate its context before the last message is sent, so the
     nodes use these instead.
@@ -56,16 +56,22 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        #: While only libraries are loaded there is nothing to end in good order.
+        self.loading = False
 
     def install(self) -> 'StopRequest':
-        """Take over SIGINT and SIGTERM; main thread only."""
+        """Take over `STOP_SIGNALS`; main thread only."""
         for number in STOP_SIGNALS:
-            signal.signal(number, self._handle)
+            # A process started by nohup ignores the end of its terminal, and so do we.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._handle)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return self
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self._event.set()
+        if self.loading:
+            os._exit(0)
 
     def set(self) -> None:
         """Ask for the end from within."""

@@ -55,6 +55,8 @@ class BatchedSimulation:
         self.control_dt = task.control_dt
         model = load_model(find_model(task.model, kind), self._title)
         substeps = self._substeps(model.opt.timestep)
+        #: The MjModel that all environments share; to be read only.
+        self.model = model
         task.setup(model)
         self._observation = Observation(task.observation())
         self._actions = self._checked_actions(task.action())

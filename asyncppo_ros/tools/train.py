@@ -1,8 +1,8 @@
 """``asyncppo train``: one learner node, one evaluator node, and a supervisor with its actors."""
 
 from collections.abc import Sequence
-import importlib.util
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,9 +10,10 @@ import time
 from typing import Any
 
 from asyncppo_ros.config import Config
-from asyncppo_ros.errors import MissingDependency, RunError, UserError
+from asyncppo_ros.errors import RunError, UserError
+from asyncppo_ros.launching import check_task, namespace_of, NEEDED, require
 from asyncppo_ros.learning.jsonl import Tail
-from asyncppo_ros.nodes.process import child_environment, HINTS, signals_held_back, StopRequest
+from asyncppo_ros.nodes.process import child_environment, signals_held_back, StopRequest
 from asyncppo_ros.robot.artefact import read_artefact
 from asyncppo_ros.run import create, num_actors, resolve, resume, Run
 from asyncppo_ros.tools.arguments import Parser, settings_help, split_settings
@@ -21,7 +22,6 @@ from asyncppo_ros.tools.progress import Progress
 # The promise is 5 s from the signal to the exit; the rest is for this process.
 STOP_S = 4.0
 POLL_S = 0.2
-NEEDED = ('rclpy', 'torch', 'mujoco', 'zmq', 'safetensors')
 
 
 def parser_for(verb: str, description: str | None) -> Parser:
@@ -55,7 +55,7 @@ def open_run(own: Any, given: dict[str, Any], command: Sequence[str]) -> tuple[R
     if own.resume:
         return resume(own.resume, given, own.config)
     config = resolve(given, own.config)
-    check_task(config)
+    check_task(config.task, config.seed)
     num_actors(config)
     if own.init_from:
         read_artefact(own.init_from)
@@ -66,28 +66,13 @@ def open_run(own: Any, given: dict[str, Any], command: Sequence[str]) -> tuple[R
     return run, config
 
 
-def check_task(config: Config) -> None:
-    """
-    Try the task before anything is started with it.
-
-    Raises
-    ------
-    TaskError
-        It is unknown or faulty.
-
-    """
-    from asyncppo_ros.simulation.registry import check, make
-    environment = make(config.task, 2, config.seed)
-    check(environment)
-    environment.close()
-
-
 def main(arguments: list[str], stop: StopRequest) -> int:
     """Train, show the progress, evaluate, and say where everything is."""
     parser = parser_for('train', __doc__)
     parser.add_argument('--namespace', default='asyncppo', help='ROS namespace of the run')
     own, given = split_settings(parser, arguments)
-    _require(NEEDED)
+    namespace = namespace_of('--namespace ', own.namespace)
+    require(NEEDED)
     run, config = open_run(own, given, ['asyncppo', 'train', *arguments])
     # Taken and given back: the learner takes it for the length of the run.
     run.lock()
@@ -96,7 +81,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
         return 0
     print(f'task {config.task}: {num_actors(config)} actors × {config.actor.num_envs} '
           f'environments, {config.env_steps:,} env steps; run {run.folder}', file=sys.stderr)
-    processes = Processes(run, own.namespace)
+    processes = Processes(run, namespace)
     progress = Progress(config.env_steps)
     try:
         processes.start()
@@ -138,9 +123,10 @@ def finish(run: Run, config: Config, stop: StopRequest) -> int:
           f'  curves    {png}\n'
           f'            {page}\n\n'
           f'next:\n'
-          f'  asyncppo eval {_relative(run.folder)} --episodes 100\n'
-          f'  tensorboard --logdir {_relative(run.folder / "tensorboard")}\n'
-          f'  asyncppo train --resume {_relative(run.folder)} --env_steps '
+          f'  {_command("asyncppo")} eval {_relative(run.folder)} --episodes 100\n'
+          f'  {_command("asyncppo")} render {_relative(run.folder)}\n'
+          f'  {_command("tensorboard")} --logdir {_relative(run.folder / "tensorboard")}\n'
+          f'  {_command("asyncppo")} train --resume {_relative(run.folder)} --env_steps '
           f'{2 * config.env_steps}')
     return 0
 
@@ -244,12 +230,15 @@ def _watch(run: Run, processes: Processes, progress: Progress, stop: StopRequest
             return code
 
 
-def _require(names: Sequence[str]) -> None:
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            raise MissingDependency(f'{name} is missing from {sys.executable}: {HINTS[name]}')
-
-
 def _relative(path: pathlib.Path) -> str:
     here = pathlib.Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _command(name: str) -> str:
+    """Give a command of this installation as it can be typed here."""
+    found = shutil.which(name)
+    ours = pathlib.Path(sys.prefix) / 'bin' / name
+    if found is not None and pathlib.Path(found).resolve() == ours.resolve():
+        return name
+    return _relative(ours) if ours.exists() else name
