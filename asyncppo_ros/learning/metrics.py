@@ -109,8 +109,10 @@ LEARNER_METRICS: tuple[str, ...] = tuple(n for n in METRICS if n not in EVALUATO
 def metrics_table() -> str:
     """Give `METRICS` as the Markdown table of the README."""
     lines = ['| metric | unit | meaning |', '|---|---|---|']
-    return '\n'.join(lines + [f'| `{name}` | {metric.unit} | {metric.description} |'
-                              for name, metric in METRICS.items()])
+    # A bar would end the cell.
+    return '\n'.join(lines + [
+        f'| `{name}` | {metric.unit} | ' + metric.description.replace('|', '\\|') + ' |'
+        for name, metric in METRICS.items()])
 
 
 def evaluation_row(evaluation: Mapping[str, Any]) -> dict[str, float]:

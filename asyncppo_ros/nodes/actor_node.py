@@ -10,7 +10,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 
-from asyncppo_ros.acting.rollout import Rollout, Stamp
+from asyncppo_ros.acting.rollout import layout_of, Rollout, Stamp
 from asyncppo_ros.chunk import Identity
 from asyncppo_ros.config import Config
 from asyncppo_ros.nodes.parameters import read_config
@@ -62,22 +62,25 @@ class ActorNode(Node):
     def collect(self) -> None:
         """Collect and send chunks until the learner or a signal ends it."""
         config = self.config
-        # The incarnation is not known before the learner answers, so the process id tells
-        # apart the starts of one actor.
-        seed = environment_seed(config.seed, self._actor_id, os.getpid())
-        environment = make(config.task, config.actor.num_envs, seed,
-                           random_episode_start=config.actor.random_episode_start)
-        rollout = Rollout(environment, config.actor.chunk_length,
-                          (config.seed, self._actor_id, os.getpid()))
-        greeting = hello(self._actor_id, rollout.layout, config.actor.num_envs,
+        sample = make(config.task, 1, config.seed)
+        greeting = hello(self._actor_id, layout_of(sample), config.actor.num_envs,
                          config.actor.chunk_length)
+        sample.close()
         sender = ZmqChunkSender(config.transport.address, greeting)
         try:
             if self._connect(sender):
-                self._collect_until_stopped(rollout, sender)
+                self._collect_until_stopped(self._make_rollout(*sender.source), sender)
         finally:
             sender.close()
-            environment.close()
+
+    def _make_rollout(self, actor_id: int, incarnation: int) -> Rollout:
+        """Make the simulations: each start of each actor has random numbers of its own."""
+        config = self.config
+        environment = make(config.task, config.actor.num_envs,
+                           environment_seed(config.seed, actor_id, incarnation),
+                           random_episode_start=config.actor.random_episode_start)
+        return Rollout(environment, config.actor.chunk_length,
+                       (config.seed, actor_id, incarnation))
 
     def _connect(self, sender: ZmqChunkSender) -> bool:
         begun = time.monotonic()

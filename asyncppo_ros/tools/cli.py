@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import importlib
+import os
 import sys
 
 from asyncppo_ros import __version__
@@ -55,6 +56,9 @@ def main() -> None:
     the user, told in one line.
     """
     stop = StopRequest().install()
+    # A task beside the user is found as `python -m` and the nodes find it, but never before
+    # what is installed.
+    sys.path.append(os.getcwd())
     sys.exit(guarded(lambda: run(sys.argv[1:], stop), 'asyncppo'))
 
 
