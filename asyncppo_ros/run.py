@@ -158,7 +158,7 @@ def create(config: Config, command: Sequence[str] = ()) -> tuple[Run, Config]:
     facts = {'run_id': secrets.randbits(62), 'task': config.task, 'seed': config.seed,
              'created': datetime.datetime.now().astimezone().isoformat(timespec='seconds'),
              'command': list(command), 'versions': versions(), 'machine': machine()}
-    run.run_file.write_text(json.dumps(facts, indent=2) + '\n')
+    replace_file(run.run_file, (json.dumps(facts, indent=2) + '\n').encode())
     point_latest(folder)
     return run, config
 
@@ -276,6 +276,35 @@ def num_actors(config: Config) -> int:
             f'each of {count} actors: {count} × actor.num_envs {config.actor.num_envs} × '
             f'actor.chunk_length {config.actor.chunk_length} = {count * chunk} transitions')
     return count
+
+
+def replace_file(path: pathlib.Path, data: bytes, durable: bool = False) -> None:
+    """
+    Replace a file in one step: readers see the old or the new bytes, never a part.
+
+    Parameters
+    ----------
+    path : Path
+    data : bytes
+    durable : bool
+        Wait until the bytes are on the disk, so that a power cut loses nothing either.
+
+    Raises
+    ------
+    OSError
+        The disk is full or read-only; the old file is untouched.
+
+    """
+    temporary = path.with_name(f'.{path.name}.{os.getpid()}')
+    try:
+        with open(temporary, 'wb') as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def point_latest(folder: pathlib.Path) -> None:

@@ -190,7 +190,9 @@ def test_settings_in_yaml_examples_exist(page, tmp_path):
     for number, block in enumerate(code_blocks(page, 'yaml')):
         file = tmp_path / f'{number}.yaml'
         file.write_text(block)
-        build(Config, read_yaml(file))
+        values = read_yaml(file)
+        assert values, block
+        build(Config, values)
 
 
 def test_every_verb_is_told():

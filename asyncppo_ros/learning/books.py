@@ -17,6 +17,7 @@ from typing import Any
 
 from asyncppo_ros.chunk import Source
 from asyncppo_ros.learning.ledger import Counters, LedgerReading, read_ledger
+from asyncppo_ros.run import replace_file
 
 COLUMNS = ('produced', 'consumed', 'dropped_by_age', 'refused_by_check', 'in_flight',
            'lost_in_crash')
@@ -190,13 +191,12 @@ class Books:
         rows = self.table()
         found = imbalances(rows)
         if self._run_dir is not None:
-            target = Path(self._run_dir) / 'books.json'
-            temporary = target.with_name(f'.books.json.{os.getpid()}')
-            temporary.write_text(json.dumps({
+            content = {
                 'balanced': not found,
                 'totals': {column: sum(row[column] for row in rows) for column in COLUMNS},
-                'actors': rows}, indent=1) + '\n')
-            os.replace(temporary, target)
+                'actors': rows}
+            replace_file(Path(self._run_dir) / 'books.json',
+                         (json.dumps(content, indent=1) + '\n').encode())
         return found
 
     def _row(self, source: Source, account: Account) -> dict[str, Any]:

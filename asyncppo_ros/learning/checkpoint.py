@@ -19,32 +19,12 @@ from asyncppo_ros.errors import ArtefactError, RunError
 from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.policy.normalizer import RunningMoments
 from asyncppo_ros.robot.artefact import Artefact, parse_safetensors
+from asyncppo_ros.run import replace_file
 
 FORMAT = 'asyncppo-checkpoint-1'
 COUNTERS = ('generation', 'policy_version', 'gradient_steps', 'env_steps', 'learning_rate',
             'learning_rate_scale', 'bad_batches')
 FILE = 'checkpoint.safetensors'
-
-
-def write_atomically(path: pathlib.Path, data: bytes) -> None:
-    """
-    Replace a file as one step: readers see the old or the new bytes, never a part.
-
-    Raises
-    ------
-    OSError
-        The disk is full or read-only; the old file is untouched.
-
-    """
-    temporary = path.with_name(f'.{path.name}.{os.getpid()}')
-    try:
-        with open(temporary, 'wb') as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def save_checkpoint(folder: pathlib.Path, learner: Learner,
@@ -78,7 +58,7 @@ def save_checkpoint(folder: pathlib.Path, learner: Learner,
         previous = folder / 'previous.safetensors'
         previous.unlink(missing_ok=True)
         os.link(path, previous)
-    write_atomically(path, data)
+    replace_file(path, data, durable=True)
     return path
 
 

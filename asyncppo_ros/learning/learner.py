@@ -1,9 +1,9 @@
 """Learner: dual-clip PPO updates, each of which ends with policy_version + 1."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import copy
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,31 @@ LEARNING_RATE_STEP = 1.5
 
 class BadBatch(ArithmeticError):
     """A loss or gradient was not finite; the update was undone."""
+
+
+class Samples(NamedTuple):
+    """
+    What gradient steps need of B samples.
+
+    Attributes
+    ----------
+    observation : float32 [B, O]
+        Normalized.
+    action : float32 [B, A]
+    reference : float32 [B]
+        Log-probability that the ratio is taken to.
+    advantage : float32 [B]
+        Weighted and normalized.
+    target : float32 [B]
+        Of the critic, in its own unit.
+
+    """
+
+    observation: Tensor
+    action: Tensor
+    reference: Tensor
+    advantage: Tensor
+    target: Tensor
 
 
 class Learner:
@@ -66,8 +91,9 @@ class Learner:
         self.generator = torch.Generator().manual_seed(config.seed)
         self.network = ActorCritic(observation_size, action_size, config.policy,
                                    self.generator).to(self.device)
-        self.optimizer = torch.optim.Adam(self.network.parameters(), self.ppo.learning_rate,
-                                          eps=1e-5, fused=True)
+        self._parameters = list(self.network.parameters())
+        self.optimizer = torch.optim.Adam(self._parameters, self.ppo.learning_rate, eps=1e-5,
+                                          fused=True)
         self.normalizer = RunningMoments(observation_size)
         self.pending_normalizer = self.normalizer.copy()
         self.value_scale = ScalarScale()
@@ -161,17 +187,17 @@ class Learner:
             else batch.advantage
         proximal, metrics = self._before_first_step(batch)
         reference, weight = self._reference(batch, proximal)
+        samples = Samples(batch.observation, batch.action, reference, weight * advantage, target)
         totals: dict[str, float] = {}
         steps = 0
         kl = 0.0
         for epoch in range(self.ppo.epochs):
             if epoch and should_stop():
                 break
-            for index in self._minibatches(len(batch)):
+            for minibatch in self._minibatches(samples):
                 if steps and should_stop():
                     break
-                step = self._gradient_step(batch.rows(index), reference[index],
-                                           weight[index] * advantage[index], target[index])
+                step = self._gradient_step(minibatch)
                 for name, value in step.items():
                     totals[name] = totals.get(name, 0.0) + value
                 steps += 1
@@ -182,28 +208,31 @@ class Learner:
             'kl': kl, 'learning_rate': self.learning_rate * self.learning_rate_scale,
             'log_std_mean': float(self.network.clamped_log_std().mean().detach())}
 
-    def _minibatches(self, size: int) -> tuple[Tensor, ...]:
-        order = torch.randperm(size, generator=self.generator).to(self.device)
-        return order.split(self.ppo.minibatch_size)
+    def _minibatches(self, samples: 'Samples') -> Iterator['Samples']:
+        # Shuffled as a whole, so that each minibatch is a view.
+        order = torch.randperm(len(samples.action), generator=self.generator).to(self.device)
+        pieces = [tensor[order].split(self.ppo.minibatch_size) for tensor in samples]
+        return (Samples(*parts) for parts in zip(*pieces))
 
-    def _gradient_step(self, rows: Transitions, reference: Tensor, advantage: Tensor,
-                       target: Tensor) -> dict[str, float]:
+    def _gradient_step(self, samples: 'Samples') -> dict[str, float]:
         ppo = self.ppo
-        parameters = self.network.parameters_of(rows.observation)
-        log_prob = self.network.distribution.log_prob(parameters, rows.action)
-        log_ratio = losses.log_ratio(log_prob, reference)
+        parameters = self.network.parameters_of(samples.observation)
+        log_prob = self.network.distribution.log_prob(parameters, samples.action)
+        log_ratio = losses.log_ratio(log_prob, samples.reference)
         ratio = torch.exp(log_ratio)
         policy_loss = -losses.clipped_objective(
-            ratio, advantage, ppo.clip_ratio, ppo.dual_clip).mean()
-        value_loss = losses.value_loss(self.network.value(rows.observation), target).mean()
+            ratio, samples.advantage, ppo.clip_ratio, ppo.dual_clip).mean()
+        value_loss = losses.value_loss(self.network.value(samples.observation),
+                                       samples.target).mean()
         entropy = self.network.distribution.entropy(parameters).mean()
         loss = (policy_loss + ppo.value_coefficient * value_loss
                 - ppo.entropy_coefficient * entropy)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), ppo.max_gradient_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, ppo.max_gradient_norm)
         with torch.no_grad():
-            clip, dual = losses.clip_fractions(ratio, advantage, ppo.clip_ratio, ppo.dual_clip)
+            clip, dual = losses.clip_fractions(ratio, samples.advantage, ppo.clip_ratio,
+                                               ppo.dual_clip)
             values = torch.stack((
                 policy_loss, value_loss, entropy, losses.approx_kl(log_ratio), clip, dual,
                 norm, loss)).tolist()
@@ -227,6 +256,8 @@ class Learner:
             raise BadBatch('log ratio before the first gradient step is not finite')
         return proximal, {
             'first_abs_log_ratio_max': float(difference.abs().max()),
+            'behaviour_kl': float(self.network.distribution.kl(
+                batch.behaviour_parameters, proximal).mean()),
             'ratio_max': float(torch.exp(difference.clamp(max=losses.MAX_LOG_RATIO)).max()),
             'explained_variance': losses.explained_variance(batch.value, batch.value_target)}
 

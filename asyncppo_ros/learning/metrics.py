@@ -58,6 +58,8 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'entropy': ('nat', 'Entropy of the Gaussian before the tanh.'),
         'approx_kl': ('nat', 'Mean of (ratio - 1) - log ratio.'),
         'kl': ('nat', 'Exact KL divergence from the policy before the update to that after it.'),
+        'behaviour_kl': ('nat', 'Exact KL divergence from the policy that acted to that before '
+                                'the update: what lag has done.'),
         'clip_fraction': ('fraction', 'Share of samples whose ratio is clipped.'),
         'dual_clip_fraction': ('fraction', 'Share of samples where the dual clip is active.'),
         'explained_variance': ('', '1 - Var(target - value) / Var(target).'),

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-import os
 import time
 from typing import Any, Protocol
 
@@ -13,7 +12,7 @@ from asyncppo_ros.learning.checkpoint import load_checkpoint, save_checkpoint
 from asyncppo_ros.learning.learner import BadBatch, Learner
 from asyncppo_ros.learning.metrics import EpisodeWindow, MetricsWriter
 from asyncppo_ros.policy.snapshot import PolicySnapshot
-from asyncppo_ros.run import Run
+from asyncppo_ros.run import replace_file, Run
 
 # The rate that is shown is that of the last seconds, not of the whole run.
 RATE_WINDOW_S = 5.0
@@ -210,9 +209,7 @@ class Training:
                 f'-v{snapshot.identity.policy_version:06d}.safetensors')
         try:
             for path in (self.run.policies / name, self.run.policy_file):
-                temporary = path.with_name(f'.{path.name}')
-                temporary.write_bytes(snapshot.data)
-                os.replace(temporary, path)
+                replace_file(path, snapshot.data)
             kept = sorted(self.run.policies.glob('policy-*.safetensors'))
             for path in kept[:-self.config.learner.keep_policies]:
                 path.unlink()

@@ -42,11 +42,6 @@ class Transitions:
     def __len__(self) -> int:
         return len(self.action)
 
-    def rows(self, index: Tensor) -> 'Transitions':
-        """Give the rows of a minibatch."""
-        return Transitions(*(getattr(self, field.name)[index]
-                             for field in dataclasses.fields(self)))
-
 
 def raw_observations(chunks: Sequence[Chunk]) -> np.ndarray:
     """Give every observation that an action answered, float32 [M, O], in chunk order."""

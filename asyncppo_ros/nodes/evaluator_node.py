@@ -19,7 +19,7 @@ from asyncppo_ros.nodes.policy_topic import RosPolicySubscriber
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
-from asyncppo_ros.run import Run
+from asyncppo_ros.run import replace_file, Run
 from asyncppo_ros.simulation.registry import make
 
 WAIT_S = 0.1
@@ -95,10 +95,8 @@ class EvaluatorNode(Node):
             return
         self._best = score
         path = run_.folder / 'best_policy.safetensors'
-        temporary = path.with_name(f'.{path.name}')
         try:
-            temporary.write_bytes(snapshot.data)
-            os.replace(temporary, path)
+            replace_file(path, snapshot.data)
         except OSError as error:
             self.get_logger().warning(f'{path} not written: {error.strerror}')
         self.get_logger().info(f'best policy so far: {json.dumps(list(snapshot.identity))} '

@@ -1,6 +1,5 @@
 """``asyncppo train-local``: the whole loop in this process, synchronous, no ROS, no socket."""
 
-import os
 import sys
 
 from asyncppo_ros.learning.checkpoint import load_checkpoint, load_policy, save_checkpoint
@@ -8,7 +7,7 @@ from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.learning.metrics import JsonlWriter, MetricsWriter, TensorBoardWriter
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.artefact import read_artefact
-from asyncppo_ros.run import Run
+from asyncppo_ros.run import replace_file
 from asyncppo_ros.tools.arguments import split_settings
 from asyncppo_ros.tools.progress import Progress
 from asyncppo_ros.tools.train import finish, open_run, parser_for
@@ -53,17 +52,9 @@ def main(arguments: list[str], stop: StopRequest) -> int:
         for writer in writers:
             writer.close()
         save_checkpoint(run.checkpoint, learner, {'elapsed_s': last['time_s'], 'books': None})
-        keep_policy(run, learner)
+        replace_file(run.policy_file, learner.snapshot().data)
     if stop():
         print(f'stopped; continue with: asyncppo train-local --resume {run.folder}',
               file=sys.stderr)
         return 0
     return finish(run, config, stop)
-
-
-def keep_policy(run: Run, learner: Learner) -> None:
-    """Write the policy as it is now into the run's folder."""
-    snapshot = learner.snapshot()
-    temporary = run.policy_file.with_name(f'.{run.policy_file.name}')
-    temporary.write_bytes(snapshot.data)
-    os.replace(temporary, run.policy_file)

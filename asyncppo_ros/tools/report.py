@@ -14,6 +14,7 @@ from asyncppo_ros.errors import RunError
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.learning.metrics import evaluation_row, METRICS
 from asyncppo_ros.nodes.process import StopRequest
+from asyncppo_ros.run import replace_file
 from asyncppo_ros.settings import flatten, read_yaml, settings
 from asyncppo_ros.tools.arguments import Parser
 from asyncppo_ros.tools.curves import draw
@@ -58,8 +59,9 @@ def report(run_dir: str | os.PathLike[str]) -> tuple[pathlib.Path, pathlib.Path]
     about = _read_json(run / 'run.json')
     title = headline(about, rows[-1])
     png = draw(rows, [evaluation_row(evaluation) for evaluation in evaluations], title)
-    _write(run / 'report.png', png)
-    _write(run / 'report.html', _page(run, title, png, rows[-1], evaluations, about).encode())
+    replace_file(run / 'report.png', png)
+    page = _page(run, title, png, rows[-1], evaluations, about)
+    replace_file(run / 'report.html', page.encode())
     return run / 'report.png', run / 'report.html'
 
 
@@ -176,13 +178,6 @@ def _read_json(path: pathlib.Path) -> dict[str, Any]:
     except ValueError as error:
         raise RunError(f'{path}: not JSON: {error}') from error
     return content
-
-
-def _write(path: pathlib.Path, content: bytes) -> None:
-    # A viewer that is open on the file never sees half of it.
-    part = path.with_name(path.name + '.part')
-    part.write_bytes(content)
-    os.replace(part, path)
 
 
 def main(arguments: list[str], _stop: StopRequest) -> int:

@@ -15,7 +15,7 @@ from asyncppo_ros.launching import check_task, namespace_of, NEEDED, require
 from asyncppo_ros.learning.jsonl import Tail
 from asyncppo_ros.nodes.process import child_environment, signals_held_back, StopRequest
 from asyncppo_ros.robot.artefact import read_artefact
-from asyncppo_ros.run import create, num_actors, resolve, resume, Run
+from asyncppo_ros.run import create, num_actors, replace_file, resolve, resume, Run
 from asyncppo_ros.tools.arguments import Parser, settings_help, split_settings
 from asyncppo_ros.tools.progress import Progress
 
@@ -62,7 +62,7 @@ def open_run(own: Any, given: dict[str, Any], command: Sequence[str]) -> tuple[R
     run, config = create(config, command)
     if own.init_from:
         facts = {**run.facts(), 'init_from': str(pathlib.Path(own.init_from).absolute())}
-        run.run_file.write_text(json.dumps(facts, indent=2) + '\n')
+        replace_file(run.run_file, (json.dumps(facts, indent=2) + '\n').encode())
     return run, config
 
 

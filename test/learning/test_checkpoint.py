@@ -50,7 +50,7 @@ def test_a_full_disk_leaves_the_last_good_one(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr(checkpoint.os, 'fsync', full)
+    monkeypatch.setattr('os.fsync', full)
     learner.update([random_chunk(1)])
     with pytest.raises(OSError, match='No space left'):
         save_checkpoint(tmp_path, learner)

@@ -31,9 +31,20 @@ def test_at_zero_lag_the_first_ratio_is_one():
     for _ in range(5):
         metrics = learner.update(fresh_chunks(learner))
         assert metrics['first_abs_log_ratio_max'] <= 1e-3
+        assert abs(metrics['behaviour_kl']) <= 1e-5
     assert learner.policy_version == 5
     assert learner.gradient_steps == 5 * 2 * 2
     assert learner.env_steps == 5 * 2 * 64
+
+
+def test_what_lag_has_done_is_measured_exactly():
+    learner = make_learner()
+    chunks = fresh_chunks(learner)
+    learner.update([random_chunk(1)])
+    metrics = learner.update(chunks)
+    # One update of lag: the ratio is not 1 any more, and the KL is that of the two Gaussians.
+    assert metrics['first_abs_log_ratio_max'] > 1e-3
+    assert metrics['behaviour_kl'] > 1e-6
 
 
 def test_normalizer_changes_at_publication_only():

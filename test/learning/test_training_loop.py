@@ -145,7 +145,7 @@ def test_a_full_disk_is_told_and_training_goes_on(make, monkeypatch):
     def full(*_):
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr(checkpoint.os, 'fsync', full)
+    monkeypatch.setattr('os.fsync', full)
     training.save()
     assert 'NO CHECKPOINT WRITTEN' in warnings[-1] and 'No space left' in warnings[-1]
     assert (training.run.checkpoint / checkpoint.FILE).read_bytes() == good

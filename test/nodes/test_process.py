@@ -1,5 +1,6 @@
 """Processes: signals as a flag, death with the parent, clear errors, the supervisor."""
 
+import ctypes
 import os
 import pathlib
 import signal
@@ -88,9 +89,14 @@ def test_children_die_with_their_parent():
              'end of the child', timeout=5.0)
 
 
+@pytest.mark.skipif(sys.platform != 'linux', reason='needs the kernel of Linux')
 def test_a_process_started_by_hand_does_not(monkeypatch):
     monkeypatch.delenv(PARENT_VARIABLE, raising=False)
     die_with_parent()
+    number = ctypes.c_int(-1)
+    get_parent_death_signal = 2
+    ctypes.CDLL(None).prctl(get_parent_death_signal, ctypes.byref(number))
+    assert number.value == 0
 
 
 @pytest.fixture

@@ -414,6 +414,7 @@ def test_an_open_address_is_refused_unless_asked_for(address):
 
 def test_an_open_address_may_be_asked_for():
     receiver = ZmqChunkReceiver(make_intake(), 'tcp://*:*', allow_plain_text=True)
+    assert receiver.address.startswith('tcp://0.0.0.0:')
     receiver.close()
 
 
