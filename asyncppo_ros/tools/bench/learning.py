@@ -50,8 +50,10 @@ def main(arguments: list[str], stop: StopRequest) -> int:
                 print(summary(results[-1]), file=sys.stderr)
     rows = rows_of(results)
     settings = {task: to_dict(resolve({**given, 'task': task})) for task in own.tasks}
-    result = report(settings, rows, runs=results, command=['asyncppo', 'bench', 'learning',
-                                                           *arguments])
+    # Where the runs lay says nothing to others.
+    told = [word for word in arguments if word not in ('--folder', own.folder)]
+    result = report(settings, rows, runs=results,
+                    command=['asyncppo', 'bench', 'learning', *told])
     print(json.dumps(result, indent=1) if own.json else table(rows))
     return 0
 
