@@ -102,6 +102,38 @@ class Chain:
             before, after = after, before
         return before[6:9].T
 
+    def turned_with(self, joint: str, joint_position: np.ndarray,
+                    vectors: np.ndarray) -> np.ndarray:
+        """
+        Give vectors of the base frame in the frame that turns with a joint.
+
+        Parameters
+        ----------
+        joint : str
+            One of `joints`.
+        joint_position : float64 [N, J]
+            In the order of `joints` [rad] or [m].
+        vectors : float64 [N, 3]
+
+        Returns
+        -------
+        float64 [N, 3]
+
+        """
+        moved = joint_position - self._zero
+        turned = vectors
+        for j in range(self.joints.index(joint) + 1):
+            link = self.links[j]
+            turned = turned @ rotation(link.quaternion)
+            if link.slides:
+                continue
+            # By Rodrigues, backwards: exp(-K q) v = v cos q - (k × v) sin q + k (k · v)(1 - cos q)
+            axis = _unit(link.axis)
+            sine, cosine = np.sin(moved[:, j, None]), np.cos(moved[:, j, None])
+            along = (turned @ axis)[:, None] * axis
+            turned = turned * cosine - np.cross(axis, turned) * sine + along * (1.0 - cosine)
+        return turned
+
     def card(self) -> dict[str, Any]:
         """Give the chain in JSON types."""
         return {'links': [{**dataclasses.asdict(link), 'position': list(link.position),

@@ -212,13 +212,23 @@ def last_action(size: int) -> Term:
 
 
 @factory
-def tip_to_goal(chain: Chain | Mapping[str, Any], goal: str = 'goal') -> Term:
-    """Give the vector from the tip of a chain to a commanded point, in the base frame [m]."""
+def tip_to_goal(chain: Chain | Mapping[str, Any], goal: str = 'goal',
+                turned_with: str = '') -> Term:
+    """
+    Give the vector from the tip of a chain to a commanded point [m].
+
+    In the base frame, or in the frame that turns with a joint: behind the first joint of an arm
+    the way to the goal looks the same wherever the arm points.
+    """
     arm = chain if isinstance(chain, Chain) else Chain.from_card(chain)
+    if turned_with and turned_with not in arm.joints:
+        raise TaskError(f'observation term tip_to_goal: turned_with = {turned_with}: must be one '
+                        f'of {", ".join(arm.joints)}')
 
     def function(state: RobotState) -> np.ndarray:
-        return state.commanded(goal) - arm.tip(
-            state.joint_position[:, state.columns(arm.joints)])
+        joints = state.joint_position[:, state.columns(arm.joints)]
+        vector = state.commanded(goal) - arm.tip(joints)
+        return arm.turned_with(turned_with, joints, vector) if turned_with else vector
     return Term(function, 3, 'm')
 
 

@@ -6,9 +6,12 @@ observation     size unit
 =============== ==== ===========================================
 joint_position  6    [rad]
 joint_velocity  6    [rad/s]
-tip_to_goal     3    from the fingertip to the goal [m]
-command goal    3    in the frame of the base [m]
+tip_to_goal     3    from the fingertip to the goal, as seen from
+                     the arm: turned with its first joint [m]
 =============== ==== ===========================================
+
+The goal itself is left out on purpose: what remains is feedback, which looks the same wherever
+the arm points, and is learned faster than one way for each place.
 
 Termination: never.  Truncation: after 3 s.  Success: the fingertip ends within 2 cm of the goal.
 """
@@ -17,7 +20,7 @@ import mujoco
 import numpy as np
 
 from asyncppo_ros.robot.actions import ActionMap
-from asyncppo_ros.robot.terms import command, joint_position, joint_velocity, Term, tip_to_goal
+from asyncppo_ros.robot.terms import joint_position, joint_velocity, Term, tip_to_goal
 from asyncppo_ros.simulation.model import chain
 from asyncppo_ros.simulation.state import SimulationState
 from asyncppo_ros.simulation.task import Task
@@ -53,12 +56,11 @@ class Reach(Task):
         """Read the arm's geometry and joint ranges."""
         self._chain = chain(model, 'fingertip', JOINTS)
         self._range = model.jnt_range[[model.joint(name).id for name in JOINTS]]
-        self._to_goal = tip_to_goal(self._chain)
+        self._to_goal = tip_to_goal(self._chain, turned_with=JOINTS[0])
 
     def observation(self) -> list[Term]:
-        """Give the joints and the goal."""
-        return [joint_position(JOINTS), joint_velocity(JOINTS), self._to_goal,
-                command('goal', 3, 'm')]
+        """Give the joints and the way to the goal."""
+        return [joint_position(JOINTS), joint_velocity(JOINTS), self._to_goal]
 
     def action(self) -> ActionMap:
         """Move the position targets, inside the joint ranges."""

@@ -57,3 +57,14 @@ def test_errors():
         Chain([], (0.0, 0.0, 0.0))
     with pytest.raises(TaskError, match="'tip' is missing or unknown"):
         Chain.from_card({'links': []})
+
+
+def test_vectors_turn_with_a_joint():
+    arm = planar()
+    angles = np.array([[0.5 * math.pi, 0.5 * math.pi]])
+    ahead = np.array([[0.0, 1.0, 0.2]])  # where the first link points
+    np.testing.assert_allclose(arm.turned_with('first', angles, ahead), [[1.0, 0.0, 0.2]],
+                               atol=1e-12)
+    # The second link points backwards: what lies ahead of the first is to the right of it.
+    np.testing.assert_allclose(arm.turned_with('second', angles, ahead), [[0.0, -1.0, 0.2]],
+                               atol=1e-12)

@@ -122,3 +122,18 @@ def test_terms_give_a_robot_the_same_numbers():
         np.testing.assert_allclose(row[0], out[index], rtol=0.0, atol=1e-7)
     assert description['deployable'] is True
     assert description['start_pose']['elbow'] == pytest.approx(1.4)
+
+
+def test_vectors_turn_as_the_bodies_of_mujoco_do(arm):
+    model, links = arm
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(4)
+    angles, vectors = rng.uniform(-2.0, 2.0, (20, 6)), rng.normal(size=(20, 3))
+    for name in reach.JOINTS:
+        body = model.jnt_bodyid[model.joint(name).id]
+        for angle, vector, turned in zip(angles, vectors,
+                                         links.turned_with(name, angles, vectors)):
+            data.qpos[:] = angle
+            mujoco.mj_kinematics(model, data)
+            np.testing.assert_allclose(turned, data.xmat[body].reshape(3, 3).T @ vector,
+                                       atol=1e-9)
