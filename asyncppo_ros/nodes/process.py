@@ -62,8 +62,9 @@ class StopRequest:
     def install(self) -> 'StopRequest':
         """Take over `STOP_SIGNALS`; main thread only."""
         for number in STOP_SIGNALS:
-            # A process started by nohup ignores the end of its terminal, and so do we.
-            if signal.getsignal(number) != signal.SIG_IGN:
+            # A process started by nohup ignores the end of its terminal, and so do we.  SIGINT is
+            # taken over even so: a shell ignores it for what runs in the background.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._handle)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         return self

@@ -18,6 +18,7 @@ from asyncppo_ros.nodes.process import (
     die_with_parent,
     guarded,
     PARENT_VARIABLE,
+    STOP_SIGNALS,
     StopRequest,
 )
 
@@ -49,13 +50,27 @@ def test_a_library_of_others_that_is_missing_is_a_fault(capsys):
 
 
 def test_signals_become_a_flag():
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         for number in before:
+            # As a shell leaves it for what runs in the background.
+            signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.SIG_IGN)
             stop = StopRequest().install()
             assert not stop() and not stop.wait(0.0)
             os.kill(os.getpid(), number)
             assert stop.wait(1.0) and stop()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_the_end_of_the_terminal_stays_ignored_under_nohup():
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        stop = StopRequest().install()
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert not stop.wait(0.1)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

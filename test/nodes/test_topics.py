@@ -75,7 +75,10 @@ def test_every_metric_is_a_topic_and_none_is_the_prefix(training, node):
     def topics():
         return dict(node.get_topic_names_and_types())
 
-    spin_until(node, lambda: '/lab/learner/metrics/return_mean' in topics(), 'topics')
+    wanted = {f'/lab/learner/metrics/{LEARNER_METRICS[-1]}',
+              f'/lab/evaluator/metrics/{EVALUATOR_METRICS[-1]}'}
+    spin_until(node, lambda: wanted <= topics().keys(), 'topics')
+    time.sleep(1.0)  # those of one node are discovered one after the other
     found = topics()
     for name in LEARNER_METRICS:
         assert found[f'/lab/learner/metrics/{name}'] == ['std_msgs/msg/Float64'], name
