@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ConfigError, MissingDependency, RunError, UserError
+from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.nodes.process import child_environment, guarded, HINTS, StopRequest
 from asyncppo_ros.run import create, num_actors, resolve, resume, Run
 from asyncppo_ros.settings import build, read_yaml
@@ -294,6 +295,14 @@ def node_command(python: str, name: str, arguments: Sequence[str]) -> list[str]:
     except (OSError, subprocess.TimeoutExpired):
         able = False
     return [*hold, *command] if able else command
+
+
+def is_done(run: Run) -> bool:
+    """Say whether a run has consumed all its steps; one that was stopped has not."""
+    if not run.metrics_file.exists():
+        return False
+    rows = read_jsonl(run.metrics_file)
+    return bool(rows) and rows[-1].get('env_steps', 0) >= run.config().env_steps
 
 
 def added_environment() -> dict[str, str]:

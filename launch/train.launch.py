@@ -86,11 +86,16 @@ def node(python: str, name: str, arguments: list[str]) -> ExecuteProcess:
 
 def end_of_training(python: str, run) -> object:
     """Give the handler that ends the launch when the learner has ended."""
+    from asyncppo_ros.launching import is_done
+
     def handler(event, context: LaunchContext) -> list:
         if event.returncode != 0:
             return failed('the learner', event.returncode)
         if context.is_shutdown:
             return []
+        # A node that a Ctrl-C meets while it loads ends before launch has heard of it.
+        if not is_done(run):
+            return [EmitEvent(event=Shutdown(reason='the learner was stopped'))]
         # All steps are done: the score of the trained policy is the last thing that is shown.
         score = ExecuteProcess(
             cmd=[python, '-m', 'asyncppo_ros.tools.cli', 'eval', str(run.folder)],

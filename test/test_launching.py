@@ -8,6 +8,7 @@ import pytest
 
 from asyncppo_ros import launching
 from asyncppo_ros.errors import ConfigError, MissingDependency, RunError, UserError
+from asyncppo_ros.run import create, resolve
 
 VALUES = {'task': 'cartpole_swingup', 'config': '', 'num_actors': 'auto', 'num_envs': '0',
           'env_steps': '0', 'seed': '-1', 'run_dir': '', 'resume': '', 'python': sys.executable}
@@ -126,3 +127,13 @@ def test_the_command_of_a_node_runs():
     front = command[:command.index(sys.executable)]
     assert subprocess.run([*front, sys.executable, '-c', 'print(1)'],
                           capture_output=True).stdout.strip() == b'1'
+
+
+def test_a_run_is_done_when_all_its_steps_are(tmp_path):
+    run, config = create(resolve({'task': 'cartpole_swingup', 'env_steps': 100,
+                                  'run_dir': str(tmp_path / 'run')}))
+    assert not launching.is_done(run)
+    run.metrics_file.write_text('{"env_steps": 64}\n')
+    assert not launching.is_done(run)
+    run.metrics_file.write_text('{"env_steps": 64}\n{"env_steps": 128}\n')
+    assert launching.is_done(run)
