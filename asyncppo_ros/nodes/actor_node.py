@@ -15,7 +15,7 @@ from asyncppo_ros.chunk import Identity
 from asyncppo_ros.config import Config
 from asyncppo_ros.nodes.parameters import read_config
 from asyncppo_ros.nodes.policy_topic import RosPolicySubscriber
-from asyncppo_ros.nodes.process import StopRequest
+from asyncppo_ros.nodes.process import HEARTBEAT_VARIABLE, StopRequest
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.simulation.registry import make
 from asyncppo_ros.train_local import environment_seed
@@ -26,8 +26,6 @@ from asyncppo_ros.transport.sender import ZmqChunkSender
 WAIT_S = 0.004
 # The learner is expected within this time; then the actor says that it still waits.
 CONNECT_S = 10.0
-# Through this pipe the supervisor sees that the actor is not hung.
-HEARTBEAT_VARIABLE = 'ASYNCPPO_HEARTBEAT_FD'
 HEARTBEAT_S = 0.5
 # The learner goes first where cores are few: the sooner its update ends, the sooner every actor
 # has its next permit.  Otherwise an actor may take the core that all others wait for.

@@ -18,6 +18,8 @@ from types import FrameType
 from asyncppo_ros.errors import MissingDependency, UserError
 
 PARENT_VARIABLE = 'ASYNCPPO_PARENT'
+# Names the pipe through which the supervisor sees that an actor is not hung.
+HEARTBEAT_VARIABLE = 'ASYNCPPO_HEARTBEAT_FD'
 PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HINTS = {

@@ -14,12 +14,15 @@ import time
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import UserError
-from asyncppo_ros.nodes.process import child_environment, signals_held_back, StopRequest
+from asyncppo_ros.nodes.process import (
+    child_environment,
+    HEARTBEAT_VARIABLE,
+    signals_held_back,
+    StopRequest,
+)
 from asyncppo_ros.run import num_actors
 from asyncppo_ros.settings import build, read_yaml
 
-# As in actor_node.py, which this module must not import: it would bring rclpy and mujoco.
-HEARTBEAT_VARIABLE = 'ASYNCPPO_HEARTBEAT_FD'
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 # An actor that lived this long is healthy again: its crashes are forgotten.
