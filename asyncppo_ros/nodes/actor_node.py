@@ -4,15 +4,14 @@ import argparse
 import os
 import time
 
-import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 
 from asyncppo_ros.acting.rollout import layout_of, Rollout, Stamp
 from asyncppo_ros.chunk import Identity
 from asyncppo_ros.config import Config
+from asyncppo_ros.nodes.context import running
 from asyncppo_ros.nodes.parameters import read_config
 from asyncppo_ros.nodes.policy_topic import RosPolicySubscriber
 from asyncppo_ros.nodes.process import HEARTBEAT_VARIABLE, StopRequest
@@ -151,13 +150,6 @@ def run(arguments: list[str], stop: StopRequest) -> int:
                         help='number of this actor, unique in the run (default 0)')
     own = parser.parse_args(remove_ros_args(['actor_node', *arguments])[1:])
     os.nice(NICENESS)
-    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
-    node = None
-    try:
-        node = ActorNode(own.actor_id, stop)
+    with running(lambda: ActorNode(own.actor_id, stop), arguments) as node:
         node.collect()
-    finally:
-        if node is not None:
-            node.destroy_node()
-        rclpy.try_shutdown()
     return 0

@@ -5,15 +5,14 @@ import os
 import time
 from typing import Any
 
-import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Float64
 
 from asyncppo_ros.acting.evaluation import evaluate, Interrupted
 from asyncppo_ros.config import Config
 from asyncppo_ros.learning.metrics import evaluation_row, EVALUATOR_METRICS, JsonlWriter
+from asyncppo_ros.nodes.context import running
 from asyncppo_ros.nodes.parameters import read_config
 from asyncppo_ros.nodes.policy_topic import RosPolicySubscriber
 from asyncppo_ros.nodes.process import StopRequest
@@ -106,13 +105,6 @@ class EvaluatorNode(Node):
 def run(arguments: list[str], stop: StopRequest) -> int:
     """Run the evaluator node until it is stopped."""
     os.nice(NICENESS)
-    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
-    node = None
-    try:
-        node = EvaluatorNode(stop)
+    with running(lambda: EvaluatorNode(stop), arguments) as node:
         node.evaluate_until_stopped()
-    finally:
-        if node is not None:
-            node.destroy_node()
-        rclpy.try_shutdown()
     return 0

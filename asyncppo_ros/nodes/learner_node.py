@@ -6,10 +6,8 @@ import time
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Float64
 from std_srvs.srv import Trigger
 
@@ -23,6 +21,7 @@ from asyncppo_ros.learning.checkpoint import load_checkpoint, load_policy
 from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.learning.metrics import JsonlWriter, LEARNER_METRICS, TensorBoardWriter
 from asyncppo_ros.learning.training import Training
+from asyncppo_ros.nodes.context import running
 from asyncppo_ros.nodes.parameters import read_config
 from asyncppo_ros.nodes.policy_topic import RosPolicyPublisher
 from asyncppo_ros.nodes.process import StopRequest
@@ -162,19 +161,12 @@ class _Flow:
 
 def run(arguments: list[str], stop: StopRequest) -> int:
     """Run the learner node until its steps are done or it is stopped."""
-    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
-    node = None
-    spinner = None
-    try:
-        node = LearnerNode()
+    with running(LearnerNode, arguments) as node:
         spinner = _Spinner(node)
-        return _train(node, stop)
-    finally:
-        if spinner is not None:
+        try:
+            return _train(node, stop)
+        finally:
             spinner.stop()
-        if node is not None:
-            node.destroy_node()
-        rclpy.try_shutdown()
 
 
 def _train(node: LearnerNode, stop: StopRequest) -> int:

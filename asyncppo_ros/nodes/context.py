@@ -1,0 +1,36 @@
+"""rclpy around one node: started with our own signal handlers, taken down in every case."""
+
+from collections.abc import Callable, Iterator
+import contextlib
+from typing import TypeVar
+
+import rclpy
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+
+NodeT = TypeVar('NodeT', bound=Node)
+
+
+@contextlib.contextmanager
+def running(make: Callable[[], NodeT], arguments: list[str]) -> Iterator[NodeT]:
+    """
+    Make a node, and destroy it and rclpy's context at the end.
+
+    Parameters
+    ----------
+    make : callable
+        Gives the node, once rclpy is there.
+    arguments : list of str
+        The command line, with its ``--ros-args``.
+
+    """
+    # rclpy's own handlers would invalidate its context before the last message is sent.
+    rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
+    try:
+        node = make()
+        try:
+            yield node
+        finally:
+            node.destroy_node()
+    finally:
+        rclpy.try_shutdown()
