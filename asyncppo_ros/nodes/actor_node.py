@@ -4,7 +4,6 @@ import argparse
 import os
 import time
 
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.utilities import remove_ros_args
 
@@ -52,8 +51,6 @@ class ActorNode(Node):
         self._stop = stop
         self._actor_id = actor_id
         self._policy = RosPolicySubscriber(self)
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self)
         self._heartbeat = _SupervisorHeartbeat()
 
     def collect(self) -> None:
@@ -109,7 +106,7 @@ class ActorNode(Node):
 
     def _next_policy(self, sender: ZmqChunkSender) -> PolicySnapshot | None:
         """Take the newest policy that the permit for the next chunk allows, or wait a bit."""
-        self._executor.spin_once(timeout_sec=0.0)
+        self.executor.spin_once(timeout_sec=0.0)
         sender.poll()
         self._policy.run_id = sender.run_id
         minimum = sender.permit_for(sender.next_sequence)

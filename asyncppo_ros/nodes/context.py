@@ -5,6 +5,7 @@ import contextlib
 from typing import TypeVar
 
 import rclpy
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
@@ -14,7 +15,7 @@ NodeT = TypeVar('NodeT', bound=Node)
 @contextlib.contextmanager
 def running(make: Callable[[], NodeT], arguments: list[str]) -> Iterator[NodeT]:
     """
-    Make a node, and destroy it and rclpy's context at the end.
+    Make a node with an executor (``node.executor``); destroy both and rclpy's context at the end.
 
     Parameters
     ----------
@@ -27,10 +28,17 @@ def running(make: Callable[[], NodeT], arguments: list[str]) -> Iterator[NodeT]:
     # rclpy's own handlers would invalidate its context before the last message is sent.
     rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     try:
-        node = make()
+        executor = SingleThreadedExecutor()
         try:
-            yield node
+            node = make()
+            executor.add_node(node)
+            try:
+                yield node
+            finally:
+                executor.remove_node(node)
+                node.destroy_node()
         finally:
-            node.destroy_node()
+            # Before the context: since Kilted an executor that outlives it prints a traceback.
+            executor.shutdown()
     finally:
         rclpy.try_shutdown()

@@ -5,7 +5,6 @@ import os
 import time
 from typing import Any
 
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from std_msgs.msg import Float64
 
@@ -42,8 +41,6 @@ class EvaluatorNode(Node):
         self._policy = RosPolicySubscriber(self)
         self._metrics = {name: self.create_publisher(Float64, f'~/metrics/{name}', 10)
                          for name in EVALUATOR_METRICS}
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self)
         self._best = -float('inf')
 
     def evaluate_until_stopped(self) -> None:
@@ -57,7 +54,7 @@ class EvaluatorNode(Node):
         writer = JsonlWriter(run_.evaluations_file)
         done, due = None, 0.0
         while not self._stop():
-            self._executor.spin_once(timeout_sec=WAIT_S)
+            self.executor.spin_once(timeout_sec=WAIT_S)
             newest = self._policy.newest
             if newest is None or newest.identity == done or time.monotonic() < due:
                 continue

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from std_msgs.msg import Float64
 from std_srvs.srv import Trigger
@@ -276,8 +276,7 @@ class _Spinner:
     """Spins a node in a thread of its own until told to stop."""
 
     def __init__(self, node: Node) -> None:
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(node)
+        self._executor = node.executor
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._spin, name='rclpy', daemon=True)
         self._thread.start()
