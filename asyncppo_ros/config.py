@@ -101,6 +101,14 @@ class LearnerConfig:
     max_policy_lag: int = setting(
         8, 'Chunks that are older when they are to be consumed are dropped and counted.',
         unit='versions', low=0, high=100_000)
+    pacing: bool = setting(
+        True, 'Permits hold the lag at target_lag; false = actors collect without limit, for '
+        'experiments: what is too old is dropped and counted.')
+    slowdown: float = setting(
+        1.0, 'Every update takes this many times as long, for experiments on lag.',
+        low=1.0, high=1000.0)
+    log_chunks: bool = setting(
+        False, 'Write lag and age of every consumed chunk to chunks.csv in the run folder.')
     publish_updates: int = setting(1, 'Publish the policy every so many updates.',
                                    unit='updates', low=1, high=1000)
     publish_seconds: float = setting(
@@ -141,6 +149,13 @@ class ActorConfig:
                             low=1, high=65536)
     chunk_length: int = setting(32, 'Most control steps of one chunk (T).',
                                 unit='control steps', low=1, high=65536)
+    target_lag: int = setting(
+        -1, 'Upper limit of the policy lag of this source alone; a chunk that gets older while '
+        'it is collected is cut short.', unit='versions', low=0, high=1000,
+        words={'learner': -1})
+    max_policy_lag: int = setting(
+        -1, 'Chunks of this source that are older are dropped and counted.', unit='versions',
+        low=0, high=100_000, words={'learner': -1})
     random_episode_start: bool = setting(
         True, 'Cut the first episode of each environment at a random length, so that the '
         'episodes of a batch are not all of one age.')
@@ -156,6 +171,18 @@ class TransportConfig:
                                  low=0.05, high=60.0)
     heartbeat_timeout_s: float = setting(
         10.0, 'An actor silent for longer loses its permits.', unit='s', low=0.5, high=3600.0)
+    kind: str = setting(
+        'auto', 'How chunks travel: `shm` = shared memory, only between processes of one host; '
+        '`zmq` = sockets; `auto` = shared memory where the learner can reach it.',
+        choices=('auto', 'shm', 'zmq'))
+    policies: str = setting(
+        'topic', 'How actors get policies: `topic` = the ROS 2 topic, and `zmq` where that is '
+        'silent; `zmq` = always beside the permits.', choices=('topic', 'zmq'))
+    policy_timeout_s: float = setting(
+        5.0, 'When the policy topic brings nothing new for so long, though there is something, '
+        'an alarm is raised.', unit='s', low=0.1, high=3600.0)
+    keys: str = setting(
+        '', 'Folder of keys from `asyncppo keys`: encrypts (CURVE) and signs policies (HMAC).')
     allow_plain_text: bool = setting(
         False, 'Allow an address that other hosts reach without encryption.')
 

@@ -128,6 +128,7 @@ class Training:
             self._episodes.add(chunk.episodes)
         try:
             metrics = self.learner.update(batch.chunks, should_stop)
+            self._slow_down(time.monotonic() - begun, should_stop)
         except BadBatch as error:
             self._refuse(batch, error)
             return False
@@ -139,6 +140,12 @@ class Training:
         self._write(metrics, batch, waited, time.monotonic() - begun)
         self._checkpoint_if_due()
         return True
+
+    def _slow_down(self, update_time: float, should_stop: Callable[[], bool]) -> None:
+        """Lengthen an update of `update_time` [s] by the setting ``learner.slowdown``."""
+        end = time.monotonic() + update_time * (self.config.learner.slowdown - 1.0)
+        while (rest := end - time.monotonic()) > 0.0 and not should_stop():
+            time.sleep(min(rest, 0.05))
 
     def publish_if_due(self, force: bool = False) -> None:
         """Publish when the version changed and a trigger fires (DESIGN section 6)."""

@@ -1,13 +1,14 @@
 """
 The small messages between actors and the learner.
 
-A message is ``[kind, body]``; `ChunkNotice` is followed by the two frames of the chunk.  Bodies
-are JSON objects whose fields, types and ranges are checked by `decode`.
+A message is ``[kind, body]``; `ChunkNotice` is followed by the two frames of the chunk, `Policy`
+by the bytes of the policy.  Bodies are JSON objects whose fields, types and ranges are checked by
+`decode`.
 
 ::
 
-    actor → learner   HELLO  CHUNK  HEARTBEAT  BYE
-    learner → actor   WELCOME  REFUSED  PERMIT  PONG  WHO (say hello again)  STOP
+    actor → learner   HELLO  CHUNK  BELL (look into the ring)  HEARTBEAT  FETCH  BYE
+    learner → actor   WELCOME  REFUSED  PERMIT  NEWS  POLICY  PONG  WHO (say hello again)  STOP
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from asyncppo_ros.chunk import Identity, Layout
 from asyncppo_ros.errors import CodecError
 from asyncppo_ros.learning.ledger import Counters
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_BODY = 65536
 MAX_INTEGER = 2 ** 62
 
@@ -38,6 +39,12 @@ class Hello:
     next_sequence, before : int
         Of the first chunk the learner may expect, the oldest that is not acknowledged, and
         the transitions of all chunks before it.
+    ring_fd : int
+        File descriptor, in the actor's process, of its shared-memory ring; -1 = none.
+    ring_token : str
+        What the ring begins with, so that the learner knows that it found the right memory.
+    target_lag, max_policy_lag : int
+        Limits of this source alone [versions]; -1 = the learner's.
 
     """
 
@@ -57,6 +64,10 @@ class Hello:
     run_id: int = 0
     next_sequence: int = 0
     before: int = 0
+    ring_fd: int = -1
+    ring_token: str = ''
+    target_lag: int = -1
+    max_policy_lag: int = -1
 
     @property
     def layout(self) -> Layout:
@@ -83,6 +94,8 @@ class Welcome:
         What the learner expects next: older chunks need not be sent again.
     run_dir : str
         For the actor's ledger, when the host is the same; '' = none.
+    ring : bool
+        The learner reads the actor's ring: chunks go there, not over the socket.
 
     """
 
@@ -94,6 +107,7 @@ class Welcome:
     heartbeat_timeout_ms: int
     host: str
     run_dir: str
+    ring: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,12 +149,15 @@ class Heartbeat(Counters):
         Chunks below this sequence were handed to the socket before this message.
     waited_ns: int
         Time this actor has waited for permits and policies so far [ns].
+    policy_silent_ms : int
+        For how long the policy channel has not brought what the learner has published [ms].
 
     """
 
     sent_ns: int = 0
     handed: int = 0
     waited_ns: int = 0
+    policy_silent_ms: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,6 +169,36 @@ class Pong:
     expected: int
     generation: int
     version: int
+
+
+@dataclasses.dataclass(frozen=True)
+class News:
+    """A newer policy was published."""
+
+    generation: int
+    version: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Fetch:
+    """An actor asks for the newest policy, if it is newer than this one, which it has."""
+
+    generation: int
+    version: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """The answer to `Fetch`; the bytes of the policy follow as a third frame."""
+
+    generation: int
+    version: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Bell:
+    """There is something in the actor's ring."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,11 +239,11 @@ class ChunkNotice:
 
 
 Message = (Hello | Welcome | Refused | PermitMessage | Heartbeat | Pong | Who | Stop | Bye
-           | ChunkNotice)
+           | ChunkNotice | News | Fetch | Policy | Bell)
 _KINDS: dict[bytes, type] = {
     b'HELLO': Hello, b'WELCOME': Welcome, b'REFUSED': Refused, b'PERMIT': PermitMessage,
     b'HEARTBEAT': Heartbeat, b'PONG': Pong, b'WHO': Who, b'STOP': Stop, b'BYE': Bye,
-    b'CHUNK': ChunkNotice}
+    b'CHUNK': ChunkNotice, b'NEWS': News, b'FETCH': Fetch, b'POLICY': Policy, b'BELL': Bell}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
@@ -220,7 +267,7 @@ def decode(frames: Sequence[bytes]) -> Message:
     kind = _KINDS.get(bytes(frames[0][:16]))
     if kind is None:
         raise CodecError('kind', f'unknown kind of message {bytes(frames[0][:16])!r}')
-    if len(frames) > 2 and kind is not ChunkNotice:
+    if len(frames) > 2 and kind not in (ChunkNotice, Policy):
         raise CodecError('frames', f'{len(frames)} frames in {kind.__name__}')
     if len(frames[1]) > MAX_BODY:
         raise CodecError('oversized', f'{kind.__name__} of {len(frames[1])} bytes')

@@ -52,7 +52,7 @@ def test_an_actor_is_welcomed_with_a_permit():
 
 
 @pytest.mark.parametrize('change, words', [
-    ({'protocol': 9}, 'protocol differs: the learner speaks 1'),
+    ({'protocol': 9}, 'protocol differs: the learner speaks 2'),
     ({'task': 'ant'}, 'task differs: the learner trains reach, this actor simulates ant'),
     ({'action_size': 3}, 'action_size of reach differs: the learner has 2, this actor 3'),
     ({'terms': 'goal'}, 'terms of reach differs'),
