@@ -156,6 +156,9 @@ class ActorConfig:
     max_policy_lag: int = setting(
         -1, 'Chunks of this source that are older are dropped and counted.', unit='versions',
         low=0, high=100_000, words={'learner': -1})
+    max_crashes: int = setting(
+        5, 'An actor that crashed so often in a row, each time within a minute, is quarantined: '
+        'the others go on without it.', unit='crashes', low=1, high=1_000_000)
     random_episode_start: bool = setting(
         True, 'Cut the first episode of each environment at a random length, so that the '
         'episodes of a batch are not all of one age.')
@@ -212,7 +215,8 @@ class Config:
     """The whole settings tree, which every node declares."""
 
     task: str = setting('reach', 'What is learned: reach, cartpole_swingup, HalfCheetah-v5, '
-                        'gymnasium:ID, or my_pkg.my_module:MyTask.')
+                        'Hopper-v5, Walker2d-v5, Ant-v5, Humanoid-v5, gymnasium:ID, or '
+                        'my_pkg.my_module:MyTask.')
     seed: int = setting(0, 'Seed of all random numbers.', low=0, high=2 ** 31 - 1)
     env_steps: int = setting(
         1_000_000, 'Training ends after this many transitions were consumed.',

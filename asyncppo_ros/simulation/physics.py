@@ -9,6 +9,8 @@ from asyncppo_ros.simulation.state import SimulationState
 _FIRST_BAD = int(mujoco.mjtWarning.mjWARN_BADQPOS)
 _LAST_BAD = int(mujoco.mjtWarning.mjWARN_BADQACC)
 _NONE = np.empty(0, dtype=np.int64)
+# `mj_step` leaves these as they were unless the model has a sensor that needs them.
+_AFTER_CONSTRAINTS = ('cacc', 'cfrc_int', 'cfrc_ext')
 
 
 class Physics:
@@ -47,6 +49,7 @@ class Physics:
                 self._data, self.control, state.qpos, state.qvel, state.actuator_force)]
         self._fields = [([getattr(data, name).reshape(-1) for data in self._data],
                          rows.reshape(-1)) for name, rows in state.fields.items()]
+        self._complete = any(name in _AFTER_CONSTRAINTS for name in state.fields)
         self._counters = [data.warning.number[_FIRST_BAD:_LAST_BAD + 1] for data in self._data]
         self._warnings = mujoco_log.warnings_so_far()
 
@@ -60,6 +63,9 @@ class Physics:
             qpos_row[...] = qpos
             qvel_row[...] = qvel
             force_row[...] = force
+        if self._complete:
+            for data in self._data:
+                mujoco.mj_rnePostConstraint(model, data)
         for views, flat in self._fields:
             np.concatenate(views, out=flat)
         self._state.refresh()

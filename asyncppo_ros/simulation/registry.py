@@ -14,6 +14,10 @@ TASKS = {
     'reach': f'{_HERE}.reach:Reach',
     'cartpole_swingup': f'{_HERE}.cartpole_swingup:CartpoleSwingup',
     'HalfCheetah-v5': f'{_HERE}.half_cheetah:HalfCheetah',
+    'Hopper-v5': f'{_HERE}.planar_runner:Hopper',
+    'Walker2d-v5': f'{_HERE}.planar_runner:Walker2d',
+    'Ant-v5': f'{_HERE}.ant:Ant',
+    'Humanoid-v5': f'{_HERE}.humanoid:Humanoid',
 }
 _GYMNASIUM = 'gymnasium:'
 # Enough to meet every term and a first reward; a second of the user's time at most.

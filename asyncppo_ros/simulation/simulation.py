@@ -98,6 +98,7 @@ class BatchedSimulation:
             self._physics.control[:, self._actuators] = self._command
         state.previous_qpos[...] = state.qpos
         state.previous_qvel[...] = state.qvel
+        task.before_step(state)
         self._physics.step()
         unstable = self._physics.unstable()
         if len(unstable):

@@ -78,6 +78,9 @@ class Task:
 
         """
 
+    def before_step(self, state: 'SimulationState') -> None:
+        """Look at the state before a control step, to keep in ``state.memory`` what is needed."""
+
     def reward(self, state: 'SimulationState', action: np.ndarray) -> np.ndarray:
         """
         Give the reward of the control step that was made.

@@ -24,6 +24,20 @@ def qvel(size: int, first: int = 0) -> Term:
 
 
 @factory
+def actuator_force(size: int, first: int = 0) -> Term:
+    """Give the generalised forces of the actuators from number `first` on."""
+    return Term(lambda state: _rows(state, 'actuator_force')[:, first:first + size], size,
+                'N m|N', simulation_only=True)
+
+
+@factory
+def body_field(field: str, size: int, unit: str = '') -> Term:
+    """Give one of the task's `data_fields` for all bodies but the world, one after another."""
+    return Term(lambda state: _rows(state, 'fields')[field][:, 1:].reshape(-1, size), size,
+                unit, name=field, simulation_only=True)
+
+
+@factory
 def gymnasium_observation(environment: str, size: int) -> Term:
     """Stand for the whole observation of a Gymnasium environment."""
     def function(state: RobotState) -> np.ndarray:

@@ -1,0 +1,120 @@
+"""
+`Hopper-v5` and `Walker2d-v5` of Gymnasium in a batch: the same numbers, step by step.
+
+=========== ============= ===================================================
+observation size          unit
+=========== ============= ===================================================
+qpos        5 (walker 8)  height [m], pitch [rad], joints [rad]
+qvel        6 (walker 9)  x, z [m/s], pitch and joints [rad/s], within ±10
+=========== ============= ===================================================
+
+Termination: the torso is too low, too high or too tilted.  Truncation: after 1,000 control steps.
+"""
+
+import mujoco
+import numpy as np
+
+from asyncppo_ros.robot.actions import ActionMap
+from asyncppo_ros.robot.terms import Term
+from asyncppo_ros.simulation.state import SimulationState
+from asyncppo_ros.simulation.task import Task
+from asyncppo_ros.simulation.terms import qpos, qvel
+
+# Gymnasium's v5 defaults.
+_FORWARD_WEIGHT = 1.0
+_CONTROL_WEIGHT = 1e-3
+_HEALTHY_REWARD = 1.0
+_RESET_NOISE = 5e-3
+_VELOCITY_CLIP = 10.0
+
+
+class PlanarRunner(Task):
+    """
+    A legged robot in a plane is to move forwards and not to fall.
+
+    Attributes
+    ----------
+    joints : tuple of str
+        In the order of the actuators.
+    size : int
+        Generalised positions, and velocities as well.
+    healthy_height, healthy_pitch : (float, float)
+        Open intervals outside which an episode terminates [m], [rad].
+
+    """
+
+    control_dt = 0.008
+    time_limit = 8.0
+    joints: tuple[str, ...]
+    size: int
+    healthy_height: tuple[float, float]
+    healthy_pitch: tuple[float, float]
+
+    def observation(self) -> list[Term]:
+        """Give all but the x position."""
+        return [qpos(size=self.size - 1, first=1),
+                qvel(size=self.size).processed(clip=_VELOCITY_CLIP)]
+
+    def action(self) -> ActionMap:
+        """Give the motors; their gears make efforts of actions in (-1, 1)."""
+        return ActionMap(self.joints, self.control_dt, interface='effort')
+
+    def setup(self, model: mujoco.MjModel) -> None:
+        """Note the reset pose."""
+        self._start = model.qpos0.copy()
+
+    def reset(self, state: SimulationState, index: int, rng: np.random.Generator) -> None:
+        """Add noise to the reference pose."""
+        state.qpos[index] = self._start + rng.uniform(-_RESET_NOISE, _RESET_NOISE, self.size)
+        state.qvel[index] = rng.uniform(-_RESET_NOISE, _RESET_NOISE, self.size)
+
+    def reward(self, state: SimulationState, action: np.ndarray) -> np.ndarray:
+        """Give the forward speed [m/s], one more while healthy, less the cost of control."""
+        speed = (state.qpos[:, 0] - state.previous_qpos[:, 0]) / self.control_dt
+        cost = np.einsum('na,na->n', action, action)
+        return (_FORWARD_WEIGHT * speed + _HEALTHY_REWARD * self._healthy(state)
+                - _CONTROL_WEIGHT * cost)
+
+    def terminated(self, state: SimulationState) -> np.ndarray:
+        """Say who has fallen."""
+        return ~self._healthy(state)
+
+    def _healthy(self, state: SimulationState) -> np.ndarray:
+        height, pitch = state.qpos[:, 1], state.qpos[:, 2]
+        return (_within(height, *self.healthy_height) & _within(pitch, *self.healthy_pitch)
+                & self._bounded(state))
+
+    def _bounded(self, state: SimulationState) -> np.ndarray:
+        return np.ones(state.num_envs, dtype=bool)
+
+
+class Hopper(PlanarRunner):
+    """A one-legged robot is to hop forwards."""
+
+    model = 'package://gymnasium/envs/mujoco/assets/hopper.xml'
+    joints = ('thigh_joint', 'leg_joint', 'foot_joint')
+    size = 6
+    healthy_height = (0.7, float('inf'))
+    healthy_pitch = (-0.2, 0.2)
+    #: Of every position and velocity but x and height.
+    healthy_number = 100.0
+
+    def _bounded(self, state: SimulationState) -> np.ndarray:
+        limit = self.healthy_number
+        return ((np.abs(state.qpos[:, 2:]) < limit).all(1)
+                & (np.abs(state.qvel) < limit).all(1))
+
+
+class Walker2d(PlanarRunner):
+    """A two-legged robot is to walk forwards."""
+
+    model = 'package://gymnasium/envs/mujoco/assets/walker2d_v5.xml'
+    joints = ('thigh_joint', 'leg_joint', 'foot_joint', 'thigh_left_joint', 'leg_left_joint',
+              'foot_left_joint')
+    size = 9
+    healthy_height = (0.8, 2.0)
+    healthy_pitch = (-1.0, 1.0)
+
+
+def _within(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    return (low < values) & (values < high)
