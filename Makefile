@@ -24,11 +24,12 @@ unexport _ROS_WHEELS_BOOTSTRAP_COMPLETE LD_LIBRARY_PATH
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint lock clean
+.PHONY: help setup train test faults lint lock clean
 
 help:
 	@echo 'make train    set up, train a 6-joint arm to reach, evaluate it   (ARGS="--seed 1")'
 	@echo 'make test     set up, run all tests          (ROS=kilted, TESTS="test/test_codec.py", ARGS="-x")'
+	@echo 'make faults   set up, inject every fault into real trainings   (about 8 minutes)'
 	@echo 'make lint     set up, ruff and mypy'
 	@echo 'make setup    make the virtual environment $(VENV) and install everything into it'
 	@echo '              (ROS=jazzy|kilted|none, PYTHON=python3.12, TORCH=torch==2.13.0, TORCH_INDEX=URL)'
@@ -44,6 +45,9 @@ train: setup
 
 test: setup
 	@exec $(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+faults: setup
+	@exec $(BIN)/python -m pytest test/faults --slow $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check .

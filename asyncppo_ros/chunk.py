@@ -6,6 +6,7 @@ distribution's parameters, K truncated steps, E episodes that ended.
 """
 
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -149,9 +150,14 @@ class Layout(NamedTuple):
 
     def digest(self) -> int:
         """Give a 64-bit hash of everything both sides must agree on."""
-        import hashlib
-        text = '|'.join(str(part) for part in (*self, ARRAYS, INTEGERS))
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], 'little') >> 1
+        return _digest(self)
+
+
+@functools.lru_cache(maxsize=16)
+def _digest(layout: Layout) -> int:
+    import hashlib
+    text = '|'.join(str(part) for part in (*layout, ARRAYS, INTEGERS))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], 'little') >> 1
 
 
 def shapes(steps: int, num_envs: int, truncations: int, episodes: int,

@@ -95,6 +95,12 @@ class LearnerConfig:
     discount: float = setting(0.99, 'Discount γ per control step.', low=0.0, high=1.0)
     gae_lambda: float = setting(0.95, 'λ of the generalized advantage estimate.',
                                 low=0.0, high=1.0)
+    advantage: str = setting(
+        'gae', 'How advantages are estimated: `gae`, or `vtrace` = corrected for what lag has '
+        'changed of the policy. Equal up to the value targets at zero lag.',
+        choices=('gae', 'vtrace'))
+    vtrace_max_ratio: float = setting(
+        1.0, 'Cap ρ̄ of the ratio in V-trace.', low=1.0, high=1000.0)
     target_lag: int = setting(
         1, 'Permits hold the policy lag at or below this; 0 = actors wait for each update.',
         unit='versions', low=0, high=1000)
@@ -214,9 +220,9 @@ class EvaluationConfig:
 class Config:
     """The whole settings tree, which every node declares."""
 
-    task: str = setting('reach', 'What is learned: reach, cartpole_swingup, HalfCheetah-v5, '
-                        'Hopper-v5, Walker2d-v5, Ant-v5, Humanoid-v5, gymnasium:ID, or '
-                        'my_pkg.my_module:MyTask.')
+    task: str = setting('reach', 'What is learned: reach, cartpole_swingup, quadruped_walk, '
+                        'HalfCheetah-v5, Hopper-v5, Walker2d-v5, Ant-v5, Humanoid-v5, '
+                        'gymnasium:ID, or my_pkg.my_module:MyTask.')
     seed: int = setting(0, 'Seed of all random numbers.', low=0, high=2 ** 31 - 1)
     env_steps: int = setting(
         1_000_000, 'Training ends after this many transitions were consumed.',

@@ -11,9 +11,11 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from typing import Any, Protocol
+import zlib
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ConfigError, MissingDependency, RunError, UserError
@@ -24,6 +26,8 @@ from asyncppo_ros.settings import build, read_yaml
 
 # What a node of a training needs.
 NEEDED = ('rclpy', 'torch', 'mujoco', 'zmq', 'safetensors')
+# Numbers of actors that belong to one host; the learner's own host begins at 0.
+ACTORS_PER_HOST = 1000
 # A task of the user may build something large; a check that hangs must not hang the launch.
 CHECK_S = 120.0
 # As ROS 2 has it: tokens of letters, digits and single underscores, none begins with a digit.
@@ -263,6 +267,12 @@ def require(names: Sequence[str]) -> None:
             raise MissingDependency(f'{name} is missing from {sys.executable}: {HINTS[name]}')
 
 
+def first_actor_id(host: str = '') -> int:
+    """Give the number of the first actor of a host (this one) that is not the learner's."""
+    number = zlib.crc32((host or socket.gethostname()).encode()) % 1_000_000 + 1
+    return number * ACTORS_PER_HOST
+
+
 def check_task(task: str, seed: int) -> None:
     """
     Try a task before anything is started with it.
@@ -277,6 +287,24 @@ def check_task(task: str, seed: int) -> None:
     environment = make(task, 2, seed)
     check(environment)
     environment.close()
+
+
+def check_keys(keys: str) -> None:
+    """
+    Try the keys of a run before anything is started with them.
+
+    Raises
+    ------
+    ConfigError
+        A file is missing, malformed, or a secret that others can read.
+
+    """
+    if keys:
+        from asyncppo_ros.robot.signing import signing_key
+        from asyncppo_ros.transport.keys import actor_keys, learner_keys
+        learner_keys(keys)
+        actor_keys(keys)
+        signing_key(keys)
 
 
 def node_command(python: str, name: str, arguments: Sequence[str]) -> list[str]:

@@ -38,6 +38,7 @@ class Run:
         self.config_file = self.folder / 'config.yaml'
         self.run_file = self.folder / 'run.json'
         self.metrics_file = self.folder / 'metrics.jsonl'
+        self.chunks_file = self.folder / 'chunks.csv'
         self.evaluations_file = self.folder / 'evaluations.jsonl'
         self.policy_file = self.folder / POLICY_FILE
         self.policies = self.folder / 'policies'

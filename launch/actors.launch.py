@@ -5,9 +5,7 @@ Further actors for a run: on another host, or more on this one.
 the ``config.yaml`` of the run; task and layout are checked when the actors say hello.
 """
 
-import socket
 import sys
-import zlib
 
 from launch.actions import (
     DeclareLaunchArgument,
@@ -21,8 +19,6 @@ from launch.events import Shutdown
 
 from launch import LaunchContext, LaunchDescription
 
-# Numbers of actors that belong to one host; the learner's own host begins at 0.
-ACTORS_PER_HOST = 1000
 # After this time launch gets impatient [s]; see train.launch.py.
 STOP_S = '10'
 ARGUMENTS = (
@@ -52,6 +48,7 @@ def start(context: LaunchContext) -> list:
         check_nodes,
         config_of,
         count_of,
+        first_actor_id,
         namespace_of,
         needed_file,
         node_command,
@@ -64,8 +61,7 @@ def start(context: LaunchContext) -> list:
     count = count_of('num_actors', values['num_actors'])
     first = values['first_actor_id']
     if first == 'auto':
-        host = zlib.crc32(socket.gethostname().encode()) % 1_000_000 + 1
-        first = str(host * ACTORS_PER_HOST)
+        first = str(first_actor_id())
     arguments = ['--params-file', config_file,
                  '--namespace', namespace_of('namespace:=', values['namespace']),
                  '--address', values['learner'], '--num-actors', count,

@@ -2,8 +2,6 @@
 
 import math
 
-import pytest
-
 from asyncppo_ros.config import ActorConfig, Config, LearnerConfig, PpoConfig
 from asyncppo_ros.train_local import environment_seed, train_local
 
@@ -61,7 +59,6 @@ def test_seeds_of_environments_differ_by_actor_and_start():
     assert len(seeds) == 12 and all(0 <= seed < 2 ** 31 for seed in seeds)
 
 
-@pytest.mark.slow
 def test_reach_improves_within_seconds():
     config = Config(task='reach', env_steps=163_840, learner=LearnerConfig(
         batch_size=4096, discount=0.95, ppo=PpoConfig(learning_rate=0.001, epochs=5)))

@@ -14,8 +14,8 @@ class Interrupted(Exception):
     """The evaluation was asked to stop before its end."""
 
 
-def evaluate(policy: NumpyPolicy, environment: Environment,
-             should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+def play(policy: NumpyPolicy, environment: Environment,
+         should_stop: Callable[[], bool] = lambda: False) -> np.ndarray:
     """
     Play one whole episode in every environment with the mode of the policy.
 
@@ -32,9 +32,8 @@ def evaluate(policy: NumpyPolicy, environment: Environment,
 
     Returns
     -------
-    dict
-        ``episodes``, ``return_mean``, ``return_std``, ``length_mean`` [control steps] and
-        ``success`` in [0, 1] or None where the task has none.
+    float32 [N, 3]
+        Return, length [control steps] and success (1, 0, -1 = the task has none).
 
     Raises
     ------
@@ -54,9 +53,30 @@ def evaluate(policy: NumpyPolicy, environment: Environment,
         for index, episode in zip(ended, result.episodes):
             if np.isnan(rows[index, 0]):
                 rows[index] = episode
+    return rows
+
+
+def evaluate(policy: NumpyPolicy, environment: Environment,
+             should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """
+    Score a policy by one whole episode in every environment, as `play` has them.
+
+    Returns
+    -------
+    dict
+        ``episodes``, ``return_mean``, ``return_std``, ``length_mean`` [control steps] and
+        ``success`` in [0, 1] or None where the task has none.
+
+    Raises
+    ------
+    Interrupted
+        `should_stop` said so.
+
+    """
+    rows = play(policy, environment, should_stop)
     success = rows[:, 2]
     return {
-        'episodes': count,
+        'episodes': len(rows),
         'return_mean': float(rows[:, 0].mean(dtype=np.float64)),
         'return_std': float(rows[:, 0].std(dtype=np.float64)),
         'length_mean': float(rows[:, 1].mean(dtype=np.float64)),

@@ -66,7 +66,8 @@ class Rollout:
 
     def collect(self, snapshot: PolicySnapshot, stamp: Stamp,
                 cut: Callable[[], bool] = lambda: False,
-                stepped: Callable[[int], None] = lambda transitions: None) -> Chunk:
+                stepped: Callable[[int], None] = lambda transitions: None,
+                memory: np.ndarray | None = None) -> Chunk:
         """
         Act for up to T control steps under one policy.
 
@@ -79,6 +80,8 @@ class Rollout:
             Asked after each step: True ends the chunk there.
         stepped : callable, optional
             Told the number of transitions after each control step.
+        memory : uint8 array, optional
+            To write the chunk into, from `ChunkSender.buffer`.
 
         Returns
         -------
@@ -89,7 +92,7 @@ class Rollout:
         policy = self._policy_of(snapshot)
         begun = time.monotonic_ns()
         num_envs = self.environment.num_envs
-        buffer = ChunkBuffer(self.layout, self.chunk_length, num_envs)
+        buffer = ChunkBuffer(self.layout, self.chunk_length, num_envs, memory)
         buffer.observation[0] = self._observation
         self._rng.standard_normal(dtype=np.float32, out=self._noise)
         ends = _Ends()

@@ -1,5 +1,11 @@
-"""Chunks in, batches out: FIFO, with the age of everything measured when it is consumed."""
+"""
+Chunks in, batches out, with the age of everything measured when it is consumed.
 
+Those go first that are due first: of one limit on the lag, those of the oldest policy, and of
+equals the first to arrive.  The mean lag is that of any other order, the largest is smaller.
+"""
+
+from bisect import insort_right
 from collections import deque
 from collections.abc import Callable, Sequence
 import math
@@ -23,12 +29,46 @@ class ReceivedChunk(NamedTuple):
         The learner's steady clock when it arrived [ns].
     transport_ns : int
         Half a round trip, measured by the actor [ns].
+    due : int
+        Version of the learner at which it should be consumed.
+    max_policy_lag : int
+        It is dropped when it is older [versions].
 
     """
 
     chunk: Chunk
     received_ns: int
-    transport_ns: int = 0
+    transport_ns: int
+    due: int
+    max_policy_lag: int
+
+
+class MeasuredChunk(NamedTuple):
+    """
+    A chunk as it was consumed.
+
+    Attributes
+    ----------
+    chunk : Chunk
+    lag_versions, lag_gradient_steps : int
+        Learner minus behaviour policy.
+    collecting, waiting, transport, learner : float
+        The parts of its age [ms].
+
+    """
+
+    chunk: Chunk
+    lag_versions: int
+    lag_gradient_steps: int
+    collecting: float
+    waiting: float
+    transport: float
+    learner: float
+
+    @property
+    def age(self) -> float:
+        """Time from its first step to its use [ms]."""
+        return self.collecting + self.waiting + self.transport + self.learner
 
 
 class Spread(NamedTuple):
@@ -69,11 +109,13 @@ class ConsumedChunks(NamedTuple):
     Attributes
     ----------
     chunks : tuple of Chunk
-        In the order of arrival, together at least `batch_size` transitions.
+        In the order of their use, together at least `batch_size` transitions.
     transitions : int
     lag_versions, lag_gradient_steps : Spread
         Learner minus behaviour policy, one value per chunk.
     sample_age : SampleAge
+    measured : tuple of MeasuredChunk
+        The same, chunk by chunk.
 
     """
 
@@ -82,6 +124,7 @@ class ConsumedChunks(NamedTuple):
     lag_versions: Spread
     lag_gradient_steps: Spread
     sample_age: SampleAge
+    measured: tuple[MeasuredChunk, ...]
 
 
 def policy_lag(chunk: Chunk, current: Identity) -> int | None:
@@ -108,7 +151,10 @@ class Batcher:
     max_policy_lag : int
         Chunks that are older when they would be consumed are dropped [versions].
     on_dropped : callable
-        Is given the chunks that were dropped, outside the lock, by the consumer's thread.
+        Is given the chunks that were dropped, outside the lock.
+    capacity : int, optional
+        The most transitions that wait, where no permits bound them: those that are due first
+        are dropped for those that come.  At least `batch_size`.
     clock_ns : callable
         The learner's steady clock [ns].
 
@@ -116,10 +162,12 @@ class Batcher:
 
     def __init__(self, batch_size: int, max_policy_lag: int,
                  on_dropped: Callable[[list[Chunk]], None] = lambda chunks: None,
+                 capacity: float = math.inf,
                  clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self.batch_size = batch_size
         self.max_policy_lag = max_policy_lag
         self.on_dropped = on_dropped
+        self._capacity = max(capacity, batch_size)
         self._clock_ns = clock_ns
         self._queue: deque[ReceivedChunk] = deque()
         self._transitions = 0
@@ -130,12 +178,38 @@ class Batcher:
         """Number of transitions that wait."""
         return self._transitions
 
-    def offer(self, chunk: Chunk, received_ns: int, transport_ns: int = 0) -> None:
-        """Add a checked chunk; never waits (permits bound how much there is)."""
+    def offer(self, chunk: Chunk, received_ns: int, transport_ns: int = 0,
+              target_lag: int = 0, max_policy_lag: int | None = None) -> None:
+        """
+        Add a checked chunk; never waits (permits or the capacity bound how much there is).
+
+        Parameters
+        ----------
+        chunk : Chunk
+        received_ns : int
+            The learner's steady clock when it arrived [ns].
+        transport_ns : int
+            Half a round trip, measured by the actor [ns].
+        target_lag : int
+            Limit of its source [versions]: says when it is due.
+        max_policy_lag : int, optional
+            Bound of its source alone [versions].
+
+        """
+        bound = self.max_policy_lag if max_policy_lag is None else max_policy_lag
+        received = ReceivedChunk(chunk, received_ns, transport_ns,
+                                 chunk.policy_version + target_lag, bound)
         with self._arrived:
-            self._queue.append(ReceivedChunk(chunk, received_ns, transport_ns))
+            # Nearly always at the end.
+            insort_right(self._queue, received, key=_due)
             self._transitions += chunk.transitions
+            dropped = []
+            while self._transitions > self._capacity:
+                dropped.append(self._queue.popleft().chunk)
+                self._transitions -= dropped[-1].transitions
             self._arrived.notify_all()
+        if dropped:
+            self.on_dropped(dropped)
 
     def next_batch(self, current: Identity, gradient_steps: int,
                    timeout: float) -> ConsumedChunks | None:
@@ -178,7 +252,7 @@ class Batcher:
         dropped = []
         for received in self._queue:
             lag = policy_lag(received.chunk, current)
-            if lag is None or lag > self.max_policy_lag:
+            if lag is None or lag > received.max_policy_lag:
                 dropped.append(received.chunk)
                 self._transitions -= received.chunk.transitions
             else:
@@ -198,13 +272,22 @@ class Batcher:
     def _measured(self, taken: list[ReceivedChunk], current: Identity,
                   gradient_steps: int) -> ConsumedChunks:
         now_ns = self._clock_ns()
-        chunks = tuple(received.chunk for received in taken)
-        parts = np.array([(received.chunk.collecting_ns, received.chunk.waiting_ns,
-                           received.transport_ns, now_ns - received.received_ns)
-                          for received in taken], np.float64) * 1e-6  # [chunk, part]
-        return ConsumedChunks(
-            chunks, sum(chunk.transitions for chunk in chunks),
-            Spread.of([policy_lag(chunk, current) or 0 for chunk in chunks]),
+        measured = tuple(MeasuredChunk(
+            received.chunk, policy_lag(received.chunk, current) or 0,
             # A refused batch takes gradient steps back, so the difference may dip below 0.
-            Spread.of([max(0, gradient_steps - chunk.gradient_steps) for chunk in chunks]),
-            SampleAge(*(Spread.of(part) for part in (*parts.T, parts.sum(1)))))
+            max(0, gradient_steps - received.chunk.gradient_steps),
+            received.chunk.collecting_ns * 1e-6, received.chunk.waiting_ns * 1e-6,
+            received.transport_ns * 1e-6, (now_ns - received.received_ns) * 1e-6)
+            for received in taken)
+        parts = np.array([one[3:] for one in measured])  # [chunk, part]
+        return ConsumedChunks(
+            tuple(one.chunk for one in measured),
+            sum(one.chunk.transitions for one in measured),
+            Spread.of([one.lag_versions for one in measured]),
+            Spread.of([one.lag_gradient_steps for one in measured]),
+            SampleAge(*(Spread.of(part) for part in (*parts.T, parts.sum(1)))),
+            measured)
+
+
+def _due(received: ReceivedChunk) -> int:
+    return received.due

@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+import re
 from typing import Any
 
 from asyncppo_ros.chunk import Source
@@ -87,6 +88,10 @@ class Books:
             account.lost_on_the_way += account.held
             account.received -= account.held
             self._accounts[source] = account
+        for source in self._ledgers():
+            # Of an actor that joined the earlier learner after its last checkpoint: it may come
+            # back; else all that it made is lost.
+            self._accounts.setdefault(source, Account())
 
     def state(self) -> dict[str, Any]:
         """Give everything for a checkpoint, as JSON types."""
@@ -103,19 +108,20 @@ class Books:
 
     def last_incarnation(self, actor_id: int) -> int:
         """Give the highest incarnation an actor ever had; 0 = none."""
-        seen = [source.incarnation for source in self._accounts if source.actor_id == actor_id]
-        if self._run_dir is not None:
-            # Files of actors that joined after the checkpoint this learner began from.
-            for path in (Path(self._run_dir) / 'books').glob(f'actor-{actor_id}-*.ledger'):
-                number = path.stem.rsplit('-', 1)[1]
-                seen += [int(number)] if number.isdigit() else []
-        return max(seen, default=0)
+        return max((source.incarnation for source in [*self._accounts, *self._ledgers()]
+                    if source.actor_id == actor_id), default=0)
 
     def joined(self, source: Source, next_sequence: int = 0, before: int = 0) -> None:
-        """Open the account of an actor, or reopen it: it only had been silent."""
+        """
+        Open the account of an actor, or reopen it: it only had been silent.
+
+        What it no longer has, another learner took, whose checkpoints do not tell of it.
+        """
         if source in self._accounts:
             self._accounts[source].alive = True
             self._final.pop(source, None)
+            if next_sequence > self._accounts[source].expected:
+                self.skipped(source, next_sequence, before)
             return
         # Chunks of before the first hello were sent to a learner that did not live to tell.
         self._accounts[source] = Account(expected=next_sequence, settled=before,
@@ -215,6 +221,14 @@ class Books:
             'refused_by_check': account.refused_by_check,
             'in_flight': account.held + (outside if alive else 0),
             'lost_in_crash': account.lost_on_the_way + (0 if alive else outside)}
+
+    def _ledgers(self) -> list[Source]:
+        """Name the actors whose ledgers lie in the run."""
+        if self._run_dir is None:
+            return []
+        found = (re.fullmatch(r'actor-([0-9]+)-([0-9]+)\.ledger', path.name)
+                 for path in (Path(self._run_dir) / 'books').glob('actor-*.ledger'))
+        return [Source(int(match[1]), int(match[2])) for match in found if match]
 
     def _read(self, source: Source) -> LedgerReading | None:
         if self._run_dir is None:

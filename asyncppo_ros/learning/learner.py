@@ -76,6 +76,8 @@ class Learner:
         Of the schedule.
     learning_rate_scale : float
         The optimizer's step size is `learning_rate` times this.
+    signing_key : bytes or None
+        Snapshots are signed with it.
 
     """
 
@@ -105,6 +107,7 @@ class Learner:
         self.gradient_steps = 0
         self.env_steps = 0
         self.bad_batches = 0
+        self.signing_key: bytes | None = None
 
     @property
     def identity(self) -> Identity:
@@ -135,8 +138,11 @@ class Learner:
             transitions and of bad batches.
 
         """
-        batch = join(chunks, self._normalized, self._values, self.config.learner.discount,
-                     self.config.learner.gae_lambda)
+        settings = self.config.learner
+        batch = join(chunks, self._normalized, self._values, settings.discount,
+                     settings.gae_lambda,
+                     self._ratios if settings.advantage == 'vtrace' else None,
+                     settings.vtrace_max_ratio)
         before = self._undo_point()
         try:
             metrics = self._optimize(batch, should_stop)
@@ -168,7 +174,7 @@ class Learner:
             'normalizer.mean': self.normalizer.mean,
             'normalizer.variance': self.normalizer.variance,
             'normalizer.count': np.array([self.normalizer.count])}
-        return PolicySnapshot.make(card, tensors)
+        return PolicySnapshot.make(card, tensors, self.signing_key)
 
     def architecture(self) -> dict[str, Any]:
         """Give the card's entry that a reader rebuilds the network from."""
@@ -316,6 +322,15 @@ class Learner:
         if self.ppo.normalize_return:
             value = value * self.value_scale.std + self.value_scale.mean
         return value.cpu().numpy()
+
+    @torch.no_grad()
+    def _ratios(self, observation: Tensor, chunk: Chunk) -> np.ndarray:
+        """Give current over behaviour policy for every step of a chunk, float32 [T, N]."""
+        log_prob = self.network.distribution.log_prob(
+            self.network.parameters_of(observation),
+            torch.from_numpy(np.ascontiguousarray(chunk.action)).to(self.device))
+        behaviour = torch.from_numpy(chunk.behaviour_log_prob.copy()).to(self.device)
+        return torch.exp(losses.log_ratio(log_prob, behaviour)).cpu().numpy()
 
     def _undo_point(self) -> tuple[Any, ...]:
         return (copy.deepcopy(self.network.state_dict()),

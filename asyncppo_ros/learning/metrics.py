@@ -1,25 +1,31 @@
 """
 What is measured while training: the one table of names, and where the numbers go.
 
-A row maps names of `METRICS` to numbers.  The same names are ROS topics
-(``~/metrics/<name>``), keys of ``metrics.jsonl`` and TensorBoard tags (``<group>/<name>``).
+A row maps names of `METRICS` to numbers, and those of `HISTOGRAMS` to lists of counts.  The same
+names are ROS topics (``~/metrics/<name>``; numbers only), keys of ``metrics.jsonl`` and
+TensorBoard tags (``<group>/<name>``).
 This module needs no torch, so `asyncppo report` runs without it.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import errno
 import json
 import logging
 import math
 import numbers
 import os
-import pathlib
+import time
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from asyncppo_ros.chunk import NO_SUCCESS
-from asyncppo_ros.errors import RunError
+from asyncppo_ros.learning.line_file import LineFile
+
+# A TensorBoard file that failed is replaced by another no sooner than this.
+_AGAIN_S = 5.0
 
 
 class Metric(NamedTuple):
@@ -76,6 +82,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'policy_lag_mean': ('versions', 'Mean policy lag.'),
         'policy_lag_p95': ('versions', '95th percentile of the policy lag.'),
         'policy_lag_max': ('versions', 'Largest policy lag.'),
+        'gradient_lag_min': ('gradient steps', 'Smallest policy lag in gradient steps.'),
         'gradient_lag_mean': ('gradient steps', 'Mean policy lag in gradient steps.'),
         'gradient_lag_p95': ('gradient steps', '95th percentile of that.'),
         'gradient_lag_max': ('gradient steps', 'Largest of that.'),
@@ -84,10 +91,13 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'sample_age_mean': ('ms', 'Mean age of the consumed samples: the sum of four parts.'),
         'sample_age_p95': ('ms', '95th percentile of the sample age.'),
         'sample_age_max': ('ms', 'Largest sample age.'),
-        'age_collecting_mean': ('ms', 'Part of the age: the actor collects the chunk.'),
-        'age_waiting_mean': ('ms', 'Part of the age: the chunk waits in the actor.'),
-        'age_transport_mean': ('ms', 'Part of the age: half a round trip on the wire.'),
-        'age_learner_mean': ('ms', 'Part of the age: the chunk waits in the learner.'),
+        **{f'age_{part}_{name}': ('ms', f'{words} of that.' if words else
+                                  f'Part of the age: {meaning}.')
+           for part, meaning in (('collecting', 'the actor collects the chunk'),
+                                 ('waiting', 'the chunk waits in the actor'),
+                                 ('transport', 'half a round trip on the wire'),
+                                 ('learner', 'the chunk waits in the learner'))
+           for name, words in (('mean', ''), ('p95', '95th percentile'), ('max', 'Largest'))},
     },
     'flow': {
         'learner_wait': ('fraction', 'Share of time the learner waits for chunks.'),
@@ -95,8 +105,22 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'actors': ('', 'Actors that are alive.'),
         'chunks_consumed': ('chunks', 'Chunks that reached an update.'),
         'chunks_dropped': ('chunks', 'Chunks dropped because they were too old.'),
+        'chunks_cut': ('chunks', 'Chunks that an actor ended early, so that they do not get too '
+                                 'old.'),
         'chunks_refused': ('chunks', 'Chunks refused by a check.'),
-        'transitions_in_flight': ('transitions', 'Permitted, and not yet consumed.'),
+        'connections_refused': ('connections', 'Connections refused for their keys.'),
+        'transitions_under_way': ('transitions', 'Permitted or received, and not yet consumed: '
+                                                 'what the lag is bounded by.'),
+        'transitions_produced': ('transitions', 'Simulated by all actors of the run: the sum of '
+                                                'the next five.'),
+        'transitions_consumed': ('transitions', 'Reached an update.'),
+        'transitions_dropped': ('transitions', 'Dropped because they were too old.'),
+        'transitions_refused': ('transitions', 'Refused by a check.'),
+        'transitions_in_flight': ('transitions', 'With an actor, on the way, or waiting in the '
+                                                 'learner.'),
+        'transitions_lost': ('transitions', 'Lost with a process or a connection.'),
+        'policy_silence_s': ('s', 'Longest time for which the policy topic has not brought an '
+                                  'actor what was published.'),
         'bad_batches': ('batches', 'Batches refused for a non-finite loss or gradient.'),
     },
 }
@@ -106,15 +130,33 @@ METRICS: dict[str, Metric] = {name: Metric(unit, description, group)
                               for name, (unit, description) in members.items()}
 EVALUATOR_METRICS: tuple[str, ...] = tuple(_TABLE['evaluation'])
 LEARNER_METRICS: tuple[str, ...] = tuple(n for n in METRICS if n not in EVALUATOR_METRICS)
+# In metrics.jsonl and TensorBoard only: each is a list of counts of transitions.
+LAG_BINS = 65
+AGE_EDGES_MS: tuple[float, ...] = tuple(2.0 ** power for power in range(18))
+HISTOGRAMS: dict[str, Metric] = {
+    'policy_lag_histogram': Metric(
+        'transitions', 'Counts at a policy lag of 0, 1, 2 … versions; the 65th has all above.',
+        'lag'),
+    'sample_age_histogram': Metric(
+        'transitions', 'Counts at a sample age below 1 ms, below 2, 4, 8 … 131072 ms, and above.',
+        'age'),
+}
+
+
+def histogram_edges(name: str, bins: int) -> np.ndarray:
+    """Give the limits of the bins of one of `HISTOGRAMS`, one more than there are bins."""
+    if name == 'policy_lag_histogram':
+        return np.arange(bins + 1) - 0.5
+    return np.array([0.0, *AGE_EDGES_MS, 2.0 * AGE_EDGES_MS[-1]])
 
 
 def metrics_table() -> str:
-    """Give `METRICS` as the Markdown table of the README."""
+    """Give `METRICS` and `HISTOGRAMS` as the Markdown table of the README."""
     lines = ['| metric | unit | meaning |', '|---|---|---|']
     # A bar would end the cell.
     return '\n'.join(lines + [
         f'| `{name}` | {metric.unit} | ' + metric.description.replace('|', '\\|') + ' |'
-        for name, metric in METRICS.items()])
+        for name, metric in (METRICS | HISTOGRAMS).items()])
 
 
 def evaluation_row(evaluation: Mapping[str, Any]) -> dict[str, float]:
@@ -129,7 +171,7 @@ def evaluation_row(evaluation: Mapping[str, Any]) -> dict[str, float]:
 class MetricsWriter(Protocol):
     """Where rows go."""
 
-    def write(self, row: Mapping[str, float]) -> None:
+    def write(self, row: Mapping[str, Any]) -> None:
         """Keep or show one row."""
 
     def close(self) -> None:
@@ -140,23 +182,25 @@ class JsonlWriter:
     """
     Append rows to a file, one JSON object a line.
 
-    Each line reaches the operating system at once.  A last line that a crash cut is removed on
-    opening; NaN and infinity become null, which every JSON reader understands.
+    Every line of the file is whole (`LineFile`); NaN and infinity become null, which every JSON
+    reader understands.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = pathlib.Path(path)
-        try:
-            _cut_incomplete_line(self._path)
-            self._file = self._path.open('a', encoding='utf-8')
-        except OSError as error:
-            raise RunError(f'{path}: cannot be written: {error.strerror}') from error
+        self._file = LineFile(path)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append one row."""
+        """
+        Append one row.
+
+        Raises
+        ------
+        OSError
+            The disk is full; the file is as it was before.
+
+        """
         values = {name: _json_value(value) for name, value in row.items()}
-        self._file.write(json.dumps(values, allow_nan=False) + '\n')
-        self._file.flush()
+        self._file.append((json.dumps(values, allow_nan=False) + '\n').encode())
 
     def close(self) -> None:
         """Close the file."""
@@ -168,7 +212,8 @@ class TensorBoardWriter:
     Write rows as TensorBoard events against `env_steps`.
 
     A directory belongs to one process.  Where tensorboard is missing one warning says so and
-    rows are passed over.
+    rows are passed over.  After a full disk another file is begun: the library does not go on
+    with one that failed.
 
     Parameters
     ----------
@@ -181,28 +226,68 @@ class TensorBoardWriter:
     """
 
     def __init__(self, directory: str | os.PathLike[str], purge_step: int | None = None) -> None:
+        self._directory = str(directory)
         self._writer: Any = None
+        self._missing = False
+        self._again_at = 0.0
+        self._open(purge_step)
+
+    def _open(self, purge_step: int | None = None) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             logging.getLogger(__name__).warning(
                 'no TensorBoard events: tensorboard is missing (pip install tensorboard)')
+            self._missing = True
             return
-        self._writer = SummaryWriter(str(directory), purge_step=purge_step, flush_secs=10)
+        self._writer = SummaryWriter(self._directory, purge_step=purge_step, flush_secs=10)
 
-    def write(self, row: Mapping[str, float]) -> None:
-        """Write every finite number of one row."""
-        if self._writer is None:
+    def write(self, row: Mapping[str, Any]) -> None:
+        """
+        Write every finite number and the histograms of one row.
+
+        Raises
+        ------
+        OSError
+            The disk is full; rows are passed over until it works again.
+
+        """
+        if self._missing:
             return
+        if self._writer is None:
+            if time.monotonic() < self._again_at:
+                raise OSError(errno.ENOSPC, 'failed a moment ago', self._directory)
+            self._again_at = time.monotonic() + _AGAIN_S
+            self._open()
+        try:
+            self._add(row)
+        except OSError:
+            self._writer, self._again_at = None, time.monotonic() + _AGAIN_S
+            raise
+
+    def _add(self, row: Mapping[str, Any]) -> None:
         step = int(row['env_steps'])
         for name, value in row.items():
-            if name != 'env_steps' and name in METRICS and math.isfinite(value):
+            if name in HISTOGRAMS:
+                self._add_histogram(name, value, step)
+            elif name != 'env_steps' and name in METRICS and math.isfinite(value):
                 self._writer.add_scalar(f'{METRICS[name].group}/{name}', value, step)
 
+    def _add_histogram(self, name: str, counts: Sequence[int], step: int) -> None:
+        edges = histogram_edges(name, len(counts))
+        # The middle of a bin stands for what is in it.
+        middles = (edges[:-1] + edges[1:]) / 2.0
+        used = middles[np.flatnonzero(counts)]
+        if used.size:
+            self._writer.add_histogram_raw(
+                f'{HISTOGRAMS[name].group}/{name}', used[0], used[-1], sum(counts),
+                float(middles @ counts), float(middles ** 2 @ counts), edges[1:], counts, step)
+
     def close(self) -> None:
-        """Write out what is buffered."""
+        """Write out what is buffered; on a full disk it is lost."""
         if self._writer is not None:
-            self._writer.close()
+            with contextlib.suppress(OSError):
+                self._writer.close()
 
 
 class EpisodeWindow:
@@ -237,11 +322,3 @@ def _json_value(value: Any) -> Any:
         return float(value) if math.isfinite(value) else None
     return value
 
-
-def _cut_incomplete_line(path: pathlib.Path) -> None:
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    complete = data.rfind(b'\n') + 1
-    if complete < len(data):
-        os.truncate(path, complete)

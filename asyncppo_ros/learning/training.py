@@ -1,7 +1,8 @@
 """Training: batches in, policies, metrics and checkpoints out.  No ROS and no sockets."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+import math
 import time
 from typing import Any, Protocol
 
@@ -9,6 +10,7 @@ from asyncppo_ros.chunk import Identity
 from asyncppo_ros.config import Config
 from asyncppo_ros.learning.batcher import ConsumedChunks
 from asyncppo_ros.learning.checkpoint import load_checkpoint, save_checkpoint
+from asyncppo_ros.learning.lag_metrics import ChunkLog, lag_row
 from asyncppo_ros.learning.learner import BadBatch, Learner
 from asyncppo_ros.learning.metrics import EpisodeWindow, MetricsWriter
 from asyncppo_ros.policy.snapshot import PolicySnapshot
@@ -18,6 +20,10 @@ from asyncppo_ros.run import replace_file, Run
 RATE_WINDOW_S = 5.0
 # Policies are kept on disk no faster than this: publication may run at many Hz.
 POLICY_FILE_S = 1.0
+# After a checkpoint that could not be written the next one is tried so soon.
+CHECKPOINT_AGAIN_S = 5.0
+# What goes on failing is told again after this time.
+TELL_AGAIN_S = 10.0
 # Each restore after non-finite losses divides the step size by this.
 RESTORE_DIVISOR = 3.0
 
@@ -32,8 +38,8 @@ class Source(Protocol):
     def updated(self, version: int) -> None:
         """Report the end of an update."""
 
-    def published(self, identity: Identity) -> None:
-        """Report a publication."""
+    def published(self, identity: Identity, data: bytes | None = None) -> None:
+        """Report a publication, with the bytes for those who ask for them."""
 
     def restored(self, identity: Identity) -> None:
         """Report that an older state was restored."""
@@ -50,6 +56,51 @@ class Publisher(Protocol):
 
     def publish(self, data: bytes, identity: Identity) -> None:
         """Make a policy the newest one."""
+
+
+class Outages(dict[str, str]):
+    """
+    What fails at this time, by name, such as a full disk; told when it begins and when it ends.
+
+    While the disk is full the log may not be written either, so the end tells what was.
+
+    Parameters
+    ----------
+    warn : callable
+        Takes one line for people.
+    clock : callable
+        Monotonic time [s].
+
+    """
+
+    def __init__(self, warn: Callable[[str], None],
+                 clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._warn = warn
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+        self._count: Counter[str] = Counter()
+
+    def failed(self, name: str, text: str) -> None:
+        """Note a failure; `text` says in one line what and why."""
+        now = self._clock()
+        self[name] = text
+        self._since.setdefault(name, now)
+        self._count[name] += 1
+        if now - self._told.get(name, -math.inf) >= TELL_AGAIN_S:
+            self._told[name] = now
+            self._warn(text)
+
+    def worked(self, name: str, what: str) -> None:
+        """Note that it works, which ends an outage."""
+        if name not in self:
+            return
+        text = self.pop(name)
+        duration = self._clock() - self._since.pop(name)
+        self._told.pop(name, None)
+        self._warn(f'{what} are written again after {self._count.pop(name)} failures in '
+                   f'{duration:.0f} s, which were: {text}')
 
 
 class Training:
@@ -80,9 +131,10 @@ class Training:
         self.run = run
         self.learner = learner
         self.writers = writers
-        self.row: dict[str, float] = {}
+        self.row: dict[str, Any] = {}
         self.policy_bytes = 0
         self._snapshot: PolicySnapshot | None = None
+        self._chunk_log = ChunkLog(run.chunks_file) if config.learner.log_chunks else None
         self._source = source
         self._publisher = publisher
         self._warn = warn
@@ -92,9 +144,11 @@ class Training:
         self._published = Identity(learner.generation, -1)
         self._published_at = -1e9
         self._policy_file_at = -1e9
-        self._checkpoint_at = time.monotonic()
+        self._checkpoint_due = time.monotonic() + config.learner.checkpoint_seconds
         self._waiting_since = time.monotonic()
         self._bad_in_a_row = 0
+        #: What goes wrong at this time, by what it concerns: for people, training goes on.
+        self.outages = Outages(warn)
 
     @property
     def elapsed_s(self) -> float:
@@ -155,7 +209,8 @@ class Training:
         self._publisher.publish(snapshot.data, snapshot.identity)
         self._published, self._published_at = snapshot.identity, time.monotonic()
         self.policy_bytes = len(snapshot.data)
-        self._source.published(snapshot.identity)
+        # After the publication: who hears of a policy finds it on the topic.
+        self._source.published(snapshot.identity, snapshot.data)
         if self._published_at - self._policy_file_at >= POLICY_FILE_S:
             self._keep(snapshot)
 
@@ -167,13 +222,18 @@ class Training:
 
     def save(self) -> None:
         """Write a checkpoint; a full disk is told, and training goes on."""
-        self._checkpoint_at = time.monotonic()
+        self._checkpoint_due = time.monotonic() + self.config.learner.checkpoint_seconds
         try:
             save_checkpoint(self.run.checkpoint, self.learner,
                             {'elapsed_s': self.elapsed_s, 'books': self._source.books()})
         except OSError as error:
-            self._warn(f'NO CHECKPOINT WRITTEN to {self.run.checkpoint}: {error.strerror}; the '
-                       'last good one is intact and training goes on')
+            self.outages.failed('checkpoint', f'NO CHECKPOINT WRITTEN to {self.run.checkpoint}: '
+                                f'{error.strerror}; the last good one is intact and training '
+                                'goes on')
+            self._checkpoint_due = min(self._checkpoint_due,
+                                       time.monotonic() + CHECKPOINT_AGAIN_S)
+        else:
+            self.outages.worked('checkpoint', 'checkpoints')
 
     def _until_due(self) -> float:
         """Give the time until the next publication may be due [s]; inf = nothing to publish."""
@@ -206,7 +266,7 @@ class Training:
                    f'{self.learner.generation}, step size divided by {RESTORE_DIVISOR:g}')
 
     def _checkpoint_if_due(self) -> None:
-        if time.monotonic() - self._checkpoint_at >= self.config.learner.checkpoint_seconds:
+        if time.monotonic() >= self._checkpoint_due:
             self.save()
 
     def _keep(self, snapshot: PolicySnapshot) -> None:
@@ -221,35 +281,37 @@ class Training:
             for path in kept[:-self.config.learner.keep_policies]:
                 path.unlink()
         except OSError as error:
-            self._warn(f'POLICY NOT KEPT in {self.run.policies}: {error.strerror}; it was '
-                       'published and training goes on')
+            self.outages.failed('policy', f'POLICY NOT KEPT in {self.run.policies}: '
+                                f'{error.strerror}; it was published and training goes on')
+        else:
+            self.outages.worked('policy', 'policy files')
 
     def _write(self, metrics: dict[str, float], batch: ConsumedChunks, waited: float,
                update_time: float) -> None:
-        lag, gradient_lag, age = batch.lag_versions, batch.lag_gradient_steps, batch.sample_age
         learner = self.learner
         self.row = {
             'env_steps': learner.env_steps, 'policy_version': learner.policy_version,
             'gradient_steps': learner.gradient_steps, 'generation': learner.generation,
             'time_s': self.elapsed_s, 'env_steps_per_s': self._steps_per_s(),
             **self._episodes.row(), **metrics,
-            'policy_lag_min': lag.minimum, 'policy_lag_mean': lag.mean,
-            'policy_lag_p95': lag.p95, 'policy_lag_max': lag.maximum,
-            'gradient_lag_mean': gradient_lag.mean, 'gradient_lag_p95': gradient_lag.p95,
-            'gradient_lag_max': gradient_lag.maximum,
-            'sample_age_mean': age.total.mean, 'sample_age_p95': age.total.p95,
-            'sample_age_max': age.total.maximum, 'age_collecting_mean': age.collecting.mean,
-            'age_waiting_mean': age.waiting.mean, 'age_transport_mean': age.transport.mean,
-            'age_learner_mean': age.learner.mean,
+            **lag_row(batch),
             'learner_wait': waited / (waited + update_time), 'update_time': update_time,
             'bad_batches': learner.bad_batches, 'policy_bytes': self.policy_bytes,
             **self._source.flow()}
         for writer in self.writers:
-            try:
-                writer.write(self.row)
-            except OSError as error:
-                self._warn(f'METRICS NOT WRITTEN by {type(writer).__name__}: {error.strerror}; '
-                           'training goes on')
+            self._keep_metrics(type(writer).__name__, writer.write, self.row)
+        if self._chunk_log is not None:
+            self._keep_metrics('ChunkLog', self._chunk_log.write, self.row['time_s'],
+                               batch.measured)
+
+    def _keep_metrics(self, name: str, write: Callable[..., None], *what: Any) -> None:
+        try:
+            write(*what)
+        except OSError as error:
+            self.outages.failed(name, f'METRICS NOT WRITTEN by {name}: {error.strerror}; '
+                                'training goes on')
+        else:
+            self.outages.worked(name, f'metrics ({name})')
 
     def _steps_per_s(self) -> float:
         now = time.monotonic()

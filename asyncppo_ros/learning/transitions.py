@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from asyncppo_ros.chunk import Chunk
-from asyncppo_ros.learning.advantages import gae, next_values
+from asyncppo_ros.learning.advantages import gae, next_values, vtrace
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,8 +50,9 @@ def raw_observations(chunks: Sequence[Chunk]) -> np.ndarray:
 
 
 def join(chunks: Sequence[Chunk], normalize: Callable[[np.ndarray], Tensor],
-               value_of: Callable[[Tensor], np.ndarray], discount: float,
-               gae_lambda: float) -> Transitions:
+         value_of: Callable[[Tensor], np.ndarray], discount: float, gae_lambda: float,
+         ratio_of: Callable[[Tensor, Chunk], np.ndarray] | None = None,
+         max_ratio: float = 1.0) -> Transitions:
     """
     Join the chunks of one update and estimate their advantages with the current critic.
 
@@ -65,6 +66,11 @@ def join(chunks: Sequence[Chunk], normalize: Callable[[np.ndarray], Tensor],
         Normalized tensor [..., O] → float32 array [...] in the unit of the return.
     discount, gae_lambda : float
         γ and λ.
+    ratio_of : callable, optional
+        Normalized tensor [T, N, O] and its chunk → float32 [T, N], current over behaviour policy:
+        V-trace is used instead of GAE.
+    max_ratio : float
+        Of V-trace.
 
     """
     parts: dict[str, list] = {field.name: [] for field in dataclasses.fields(Transitions)}
@@ -73,8 +79,12 @@ def join(chunks: Sequence[Chunk], normalize: Callable[[np.ndarray], Tensor],
         value = value_of(observation)
         final_value = value_of(normalize(chunk.final_observation))
         following = next_values(value, chunk.terminated, final_value, chunk.final_index)
-        advantage, target = gae(chunk.reward, value[:-1], following,
-                                chunk.terminated | chunk.truncated, discount, gae_lambda)
+        steps = (chunk.reward, value[:-1], following, chunk.terminated | chunk.truncated)
+        if ratio_of is None:
+            advantage, target = gae(*steps, discount, gae_lambda)
+        else:
+            advantage, target = vtrace(*steps, ratio_of(observation[:-1], chunk), discount,
+                                       gae_lambda, max_ratio)
         parts['observation'].append(observation[:-1].flatten(0, 1))
         parts['action'].append(_flat(chunk.action))
         parts['behaviour_log_prob'].append(_flat(chunk.behaviour_log_prob))

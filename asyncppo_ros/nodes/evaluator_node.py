@@ -10,6 +10,7 @@ from std_msgs.msg import Float64
 
 from asyncppo_ros.acting.evaluation import evaluate, Interrupted
 from asyncppo_ros.config import Config
+from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.learning.metrics import evaluation_row, EVALUATOR_METRICS, JsonlWriter
 from asyncppo_ros.nodes.context import running
 from asyncppo_ros.nodes.parameters import read_config
@@ -17,10 +18,12 @@ from asyncppo_ros.nodes.policy_topic import RosPolicySubscriber
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
+from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.run import replace_file, Run
 from asyncppo_ros.simulation.registry import make
 
 WAIT_S = 0.1
+BEST_POLICY = 'best_policy.safetensors'
 # The evaluation must not take the cores from the actors.
 NICENESS = 10
 
@@ -38,7 +41,7 @@ class EvaluatorNode(Node):
         super().__init__('evaluator', automatically_declare_parameters_from_overrides=True)
         self.config: Config = read_config(self)
         self._stop = stop
-        self._policy = RosPolicySubscriber(self)
+        self._policy = RosPolicySubscriber(self, signing_key(self.config.transport.keys))
         self._metrics = {name: self.create_publisher(Float64, f'~/metrics/{name}', 10)
                          for name in EVALUATOR_METRICS}
         self._best = -float('inf')
@@ -51,6 +54,7 @@ class EvaluatorNode(Node):
         if run_ is None:
             return
         self._policy.run_id = run_.facts()['run_id']
+        self._best = self._best_before(run_)
         writer = JsonlWriter(run_.evaluations_file)
         done, due = None, 0.0
         while not self._stop():
@@ -64,7 +68,11 @@ class EvaluatorNode(Node):
             except Interrupted:
                 break
             done = newest.identity
-            writer.write(row)
+            try:
+                writer.write(row)
+            except OSError as error:
+                self.get_logger().warning(f'{run_.evaluations_file}: EVALUATION NOT WRITTEN: '
+                                          f'{error.strerror}')
             self._publish(row)
             self._keep_best(run_, newest, row['return_mean'])
         writer.close()
@@ -81,6 +89,13 @@ class EvaluatorNode(Node):
                 return None
         return run_
 
+    def _best_before(self, run_: Run) -> float:
+        """Give the score of the best policy that an earlier evaluator of the run kept."""
+        if not (run_.folder / BEST_POLICY).is_file():
+            return -float('inf')
+        return max((row['return_mean'] for row in read_jsonl(run_.evaluations_file)
+                    if not row.get('final')), default=-float('inf'))
+
     def _publish(self, row: dict[str, Any]) -> None:
         for name, value in evaluation_row(row).items():
             if name in self._metrics:
@@ -90,7 +105,7 @@ class EvaluatorNode(Node):
         if score <= self._best:
             return
         self._best = score
-        path = run_.folder / 'best_policy.safetensors'
+        path = run_.folder / BEST_POLICY
         try:
             replace_file(path, snapshot.data)
         except OSError as error:

@@ -1,6 +1,7 @@
 """Learner node: chunks in, policies out; metrics, services and diagnostics on ROS 2."""
 
 from collections.abc import Callable, Mapping
+import math
 import threading
 import time
 from typing import Any
@@ -12,26 +13,34 @@ from std_msgs.msg import Float64
 from std_srvs.srv import Trigger
 
 from asyncppo_ros.acting.rollout import layout_of
-from asyncppo_ros.chunk import Chunk, Identity
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import RunError
-from asyncppo_ros.learning.batcher import Batcher, ConsumedChunks
+from asyncppo_ros.learning.batcher import Batcher
 from asyncppo_ros.learning.books import Books
 from asyncppo_ros.learning.checkpoint import load_checkpoint, load_policy
 from asyncppo_ros.learning.learner import Learner
-from asyncppo_ros.learning.metrics import JsonlWriter, LEARNER_METRICS, TensorBoardWriter
+from asyncppo_ros.learning.metrics import (
+    JsonlWriter,
+    LEARNER_METRICS,
+    METRICS,
+    TensorBoardWriter,
+)
 from asyncppo_ros.learning.training import Training
+from asyncppo_ros.nodes.actor_states import quarantined
 from asyncppo_ros.nodes.context import running
 from asyncppo_ros.nodes.parameters import read_config
 from asyncppo_ros.nodes.policy_topic import RosPolicyPublisher
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.artefact import read_artefact
+from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.run import create, Run
 from asyncppo_ros.simulation.registry import make
+from asyncppo_ros.transport.admission import LagLimits, Session
+from asyncppo_ros.transport.flow import Flow, SilenceAlarm
 from asyncppo_ros.transport.intake import Intake
-from asyncppo_ros.transport.permits import PermitBook
+from asyncppo_ros.transport.keys import learner_keys
+from asyncppo_ros.transport.permits import PermitBook, UnpacedPermitBook
 from asyncppo_ros.transport.receiver import ZmqChunkReceiver
-from asyncppo_ros.transport.reception import Session
 
 # The learner looks for a signal, a service call and a due publication this often.
 STEP_S = 0.1
@@ -58,9 +67,11 @@ class LearnerNode(Node):
         self._metrics = {name: self.create_publisher(Float64, f'~/metrics/{name}', 10)
                          for name in LEARNER_METRICS}
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
-        self._row: Mapping[str, float] = {}
+        self._row: Mapping[str, Any] = {}
         self._row_at = time.monotonic()
         self._last_warning = ''
+        #: What fails at this time, by name, such as a full disk (`Training.outages`).
+        self.outages: Mapping[str, str] = {}
         self.paused = False
         self._calls: list[tuple[str, threading.Event, Trigger.Response]] = []
         self._calls_lock = threading.Lock()
@@ -68,7 +79,7 @@ class LearnerNode(Node):
             self.create_service(Trigger, f'~/{name}', self._later(name))
         self.create_timer(DIAGNOSTICS_S, self._publish_diagnostics)
 
-    def write(self, row: Mapping[str, float]) -> None:
+    def write(self, row: Mapping[str, Any]) -> None:
         """Publish a row of metrics: the node is a `MetricsWriter`."""
         self._row, self._row_at = row, time.monotonic()
         for name, value in row.items():
@@ -109,7 +120,11 @@ class LearnerNode(Node):
             name=f'{self.get_fully_qualified_name().lstrip("/")}: training',
             hardware_id=self.config.task, level=DiagnosticStatus.OK, message='training')
         silent = time.monotonic() - self._row_at
-        if self.paused:
+        # Copied in one go: the training thread changes it.
+        outages = list(self.outages.values())
+        if outages:
+            status.level, status.message = DiagnosticStatus.ERROR, '; '.join(outages)
+        elif self.paused:
             status.message = 'paused'
         elif silent > SILENT_S:
             status.level = DiagnosticStatus.WARN
@@ -118,45 +133,17 @@ class LearnerNode(Node):
             status.level = DiagnosticStatus.WARN
             status.message, self._last_warning = self._last_warning, ''
         status.values = [KeyValue(key=name, value=f'{value:.6g}')
-                         for name, value in self._row.items()]
-        message = DiagnosticArray(status=[status])
+                         for name, value in self._row.items() if name in METRICS]
+        message = DiagnosticArray(status=[status, self._actors_status()])
         message.header.stamp = self.get_clock().now().to_msg()
         self._diagnostics.publish(message)
 
-
-class _Flow:
-    """The intake as `Training` sees it, with what has flowed through it counted."""
-
-    def __init__(self, intake: Intake, batcher: Batcher) -> None:
-        self._intake = intake
-        self._consumed = 0
-        self._dropped = 0
-        self._report_dropped = batcher.on_dropped
-        batcher.on_dropped = self._count_dropped
-        self.updated = intake.updated
-        self.published: Callable[[Identity], None] = intake.published
-        self.restored = intake.restored
-
-    def next_batch(self, current: Identity, gradient_steps: int,
-                   timeout: float) -> ConsumedChunks | None:
-        batch = self._intake.next_batch(current, gradient_steps, timeout)
-        self._consumed += 0 if batch is None else len(batch.chunks)
-        return batch
-
-    def flow(self) -> dict[str, float]:
-        return {'actors': len(self._intake.sources), 'actor_wait': self._intake.actor_wait,
-                'chunks_consumed': self._consumed, 'chunks_dropped': self._dropped,
-                'chunks_refused': sum(self._intake.refused().values()),
-                'transitions_in_flight': self._intake.under_way}
-
-    def books(self) -> dict[str, Any]:
-        # With each checkpoint, so that `asyncppo books` shows a run that goes on.
-        self._intake.write_books()
-        return self._intake.books_state()
-
-    def _count_dropped(self, chunks: list[Chunk]) -> None:
-        self._dropped += len(chunks)
-        self._report_dropped(chunks)
+    def _actors_status(self) -> DiagnosticStatus:
+        given_up = quarantined(self.config.run_dir) if self.config.run_dir else []
+        level = DiagnosticStatus.WARN if given_up else DiagnosticStatus.OK
+        return DiagnosticStatus(
+            name=f'{self.get_fully_qualified_name().lstrip("/")}: actors', level=level,
+            hardware_id=self.config.task, message='; '.join(given_up) or 'none is quarantined')
 
 
 def run(arguments: list[str], stop: StopRequest) -> int:
@@ -176,19 +163,28 @@ def _train(node: LearnerNode, stop: StopRequest) -> int:
     environment.close()
     learner = Learner(config, task, layout.observation_size, layout.action_size,
                       run_.facts()['run_id'])
+    learner.signing_key = signing_key(config.transport.keys, 'learner')
     extra = _begin(run_, config, learner)
     books = Books(run_.folder, extra.get('books'))
     settings, transport = config.learner, config.transport
-    batcher = Batcher(settings.batch_size, settings.max_policy_lag)
+    # What permits do not bound, memory must: as much as would be thrown away in any case.
+    batcher = Batcher(settings.batch_size, settings.max_policy_lag,
+                      capacity=math.inf if settings.pacing else
+                      (settings.max_policy_lag + 2) * settings.batch_size)
     session = Session(learner.run_id, layout, str(run_.folder), transport.heartbeat_s,
-                      transport.heartbeat_timeout_s)
-    permits = PermitBook(settings.batch_size, settings.target_lag, learner.identity)
+                      transport.heartbeat_timeout_s, settings.batch_size,
+                      LagLimits(settings.target_lag, settings.max_policy_lag,
+                                settings.publish_updates), rings=transport.kind != 'zmq')
+    book = PermitBook if settings.pacing else UnpacedPermitBook
+    permits = book(settings.batch_size, settings.target_lag, learner.identity)
     intake = Intake(session, permits, batcher, books, node.warn)
-    receiver = ZmqChunkReceiver(intake, transport.address, transport.allow_plain_text)
+    receiver = ZmqChunkReceiver(intake, transport.address, transport.allow_plain_text,
+                                learner_keys(transport.keys))
     writers = [node, JsonlWriter(run_.metrics_file),
                TensorBoardWriter(run_.folder / 'tensorboard', purge_step=learner.env_steps)]
-    training = Training(config, run_, learner, _Flow(intake, batcher), node.policy, writers,
+    training = Training(config, run_, learner, Flow(intake), node.policy, writers,
                         node.warn, extra.get('elapsed_s', 0.0))
+    node.outages = training.outages
     node.get_logger().info(
         f'task {config.task}, run {run_.folder}, chunks at {receiver.address}, generation '
         f'{learner.generation}, {learner.env_steps} of {config.env_steps} env steps done')
@@ -226,9 +222,11 @@ def _loop(node: LearnerNode, training: Training, intake: Intake, stop: StopReque
     # A run that ends before its first batch leaves something to resume from, too.
     training.publish_if_due(force=True)
     training.save()
+    alarm = SilenceAlarm(training.config.transport.policy_timeout_s, training.outages, node.warn)
     logged = time.monotonic()
     while not (stop() or training.done):
         node.serve_calls(actions)
+        alarm.look(intake.policy_silence)
         if node.paused:
             stop.wait(STEP_S)
             continue
@@ -263,7 +261,7 @@ def _begin(run_: Run, config: Config, learner: Learner) -> dict[str, Any]:
     return {}
 
 
-def _summary(row: Mapping[str, float], total: int) -> str:
+def _summary(row: Mapping[str, Any], total: int) -> str:
     success = row.get('success_rate', float('nan'))
     shown = '' if success != success else f', success {success:.0%}'
     return (f'{row["env_steps"]:,.0f} of {total:,} steps, {row["env_steps_per_s"]:,.0f}/s, return '

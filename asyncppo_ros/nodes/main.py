@@ -13,6 +13,8 @@ import sys
 from asyncppo_ros.nodes.process import die_with_parent, guarded, StopRequest
 
 NODES = ('learner', 'actor', 'evaluator')
+# An actor is a node only where its policies come from a topic.
+MODULES = {'actor': 'actor', 'learner': 'learner_node', 'evaluator': 'evaluator_node'}
 
 
 def run(name: str, arguments: list[str] | None = None) -> int:
@@ -33,7 +35,8 @@ def run(name: str, arguments: list[str] | None = None) -> int:
 
     """
     stop = StopRequest().install()
-    die_with_parent()
+    # Nobody is left to end a hung actor whose supervisor died; the books know what it had made.
+    die_with_parent(signal.SIGKILL if name == 'actor' else signal.SIGTERM)
     # A hung process is asked for its stacks before it is killed.
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -42,7 +45,7 @@ def run(name: str, arguments: list[str] | None = None) -> int:
 
     def body() -> int | None:
         stop.loading = True
-        module = importlib.import_module(f'asyncppo_ros.nodes.{suffix}')
+        module = importlib.import_module(f'asyncppo_ros.nodes.{MODULES.get(name, name)}')
         stop.loading = False
         return module.run(given, stop)
 

@@ -7,9 +7,8 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from std_msgs.msg import MultiArrayDimension, UInt8MultiArray
 
-from asyncppo_ros.chunk import Identity, NO_POLICY
-from asyncppo_ros.errors import ArtefactError
-from asyncppo_ros.policy.snapshot import PolicySnapshot
+from asyncppo_ros.chunk import Identity
+from asyncppo_ros.transport.policy_channel import NewestPolicy
 
 TOPIC = 'policy'
 # A late actor gets the newest policy, and only that one.
@@ -66,7 +65,7 @@ class RosPolicyPublisher:
                 self._publisher.publish(self._message)
 
 
-class RosPolicySubscriber:
+class RosPolicySubscriber(NewestPolicy):
     """
     Keeps the newest valid policy of a run.
 
@@ -74,54 +73,26 @@ class RosPolicySubscriber:
     ----------
     node : Node
         Its executor delivers the messages.
-
-    Attributes
-    ----------
-    run_id : int
-        Policies of other runs are ignored; 0 accepts the first and stays with its run.
-    refused : int
-        Messages that failed a check.
+    key : bytes, optional
+        Refuse policies that are not signed with it.
 
     """
 
-    def __init__(self, node: Node) -> None:
-        self.run_id = 0
-        self.refused = 0
+    def __init__(self, node: Node, key: bytes | None = None) -> None:
+        super().__init__(key, lambda text: node.get_logger().warning(
+            f'topic {TOPIC}: {text}', throttle_duration_sec=5.0))
         self._node = node
-        self._newest: PolicySnapshot | None = None
         self._subscription = node.create_subscription(
             UInt8MultiArray, TOPIC, self._store, POLICY_QOS)
 
-    @property
-    def newest(self) -> PolicySnapshot | None:
-        """The newest policy of the run, or None so far."""
-        if self._newest is not None and self.run_id not in (0, self._newest.run_id):
-            return None
-        return self._newest
-
-    @property
-    def identity(self) -> Identity:
-        """Of the newest policy."""
-        newest = self.newest
-        return NO_POLICY if newest is None else newest.identity
+    def look(self) -> None:
+        """Take in what has arrived, without waiting; not where another thread spins the node."""
+        self._node.executor.spin_once(timeout_sec=0.0)
 
     def _store(self, message: UInt8MultiArray) -> None:
-        label = message.layout.dim[0].label if message.layout.dim else ''
         known = self._newest
-        if known is not None and label == f'asyncppo policy {known.identity}' \
-                and len(message.data) == len(known.data) \
-                and memoryview(message.data) == memoryview(known.data):
-            return
-        try:
-            snapshot = PolicySnapshot.from_bytes(bytes(message.data))
-        except ArtefactError as error:
-            self.refused += 1
-            self._node.get_logger().warning(
-                f'a message on topic {TOPIC} was refused: {error}', throttle_duration_sec=5.0)
-            return
-        if self.run_id not in (0, snapshot.run_id):
-            return
-        if known is not None and snapshot.run_id == known.run_id \
-                and snapshot.identity <= known.identity:
-            return
-        self._newest = snapshot
+        label = message.layout.dim[0].label if message.layout.dim else ''
+        # A repetition is not even copied.
+        if known is None or label != f'asyncppo policy {known.identity}' \
+                or memoryview(message.data) != memoryview(known.data):
+            self.offer(bytes(message.data))

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from types import FrameType
 
@@ -20,6 +21,7 @@ from asyncppo_ros.errors import MissingDependency, UserError
 PARENT_VARIABLE = 'ASYNCPPO_PARENT'
 # Names the pipe through which the supervisor sees that an actor is not hung.
 HEARTBEAT_VARIABLE = 'ASYNCPPO_HEARTBEAT_FD'
+HEARTBEAT_S = 0.5
 PR_SET_PDEATHSIG = 1
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HINTS = {
@@ -88,9 +90,9 @@ class StopRequest:
         return self._event.wait(seconds)
 
 
-def die_with_parent() -> None:
+def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
     """
-    Ask the kernel for SIGTERM when the process that started this one dies.
+    Ask the kernel for a signal when the process that started this one dies.
 
     Only where that process asked for it (`PARENT_VARIABLE`): a node started by hand in the
     background must outlive its shell.
@@ -98,10 +100,31 @@ def die_with_parent() -> None:
     parent = os.environ.get(PARENT_VARIABLE)
     if not parent or sys.platform != 'linux':
         return
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
     # The parent may have died before the line above.
     if os.getppid() != int(parent):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
+
+
+class SupervisorHeartbeat:
+    """Writes a byte now and then where the supervisor asked for it (`HEARTBEAT_VARIABLE`)."""
+
+    def __init__(self) -> None:
+        self._descriptor = int(os.environ.get(HEARTBEAT_VARIABLE, '-1'))
+        self._last = 0.0
+
+    def beat(self) -> None:
+        """Show that this process goes on; call it often."""
+        now = time.monotonic()
+        if self._descriptor < 0 or now - self._last < HEARTBEAT_S:
+            return
+        self._last = now
+        try:
+            os.write(self._descriptor, b'.')
+        except BlockingIOError:
+            pass  # the pipe is full of unread signs of life: that is one as well
+        except OSError:
+            self._descriptor = -1
 
 
 def child_environment() -> dict[str, str]:
@@ -122,6 +145,11 @@ def child_environment() -> dict[str, str]:
     environment['PYTHONUNBUFFERED'] = '1'
     environment[PARENT_VARIABLE] = str(os.getpid())
     return environment
+
+
+def how_it_ended(code: int) -> str:
+    """Say an exit code of `subprocess` in words: ``exit code 1``, ``signal SIGKILL``."""
+    return f'signal {signal.Signals(-code).name}' if code < 0 else f'exit code {code}'
 
 
 def guarded(body: Callable[[], int | None], program: str) -> int:

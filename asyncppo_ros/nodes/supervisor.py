@@ -6,17 +6,29 @@ keeps dying, and takes all of them along when it ends.
 """
 
 import argparse
+from collections.abc import Callable
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
-from asyncppo_ros.config import Config
+from asyncppo_ros.config import ActorConfig, Config
 from asyncppo_ros.errors import UserError
+from asyncppo_ros.nodes.actor_states import (
+    FINISHED,
+    QUARANTINED,
+    RESTARTING,
+    RUNNING,
+    states_file,
+    write_states,
+)
 from asyncppo_ros.nodes.process import (
     child_environment,
     HEARTBEAT_VARIABLE,
+    how_it_ended,
     signals_held_back,
     StopRequest,
 )
@@ -27,7 +39,6 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 # An actor that lived this long is healthy again: its crashes are forgotten.
 HEALTHY_S = 60.0
-MAX_CRASHES = 5
 # Imports and the first build of the simulations may take long on a busy machine.
 STARTUP_S = 120.0
 STACK_DUMP_S = 1.0
@@ -46,17 +57,22 @@ class Actor:
         Without ``--actor-id``.
     hung_after_s : float
         Silence after which it counts as hung [s].
+    max_crashes : int
+        In a row; then it is quarantined.
 
     """
 
-    def __init__(self, actor_id: int, command: list[str], hung_after_s: float) -> None:
+    def __init__(self, actor_id: int, command: list[str], hung_after_s: float,
+                 max_crashes: int = ActorConfig().max_crashes) -> None:
         self.actor_id = actor_id
         self.finished = False
         self.quarantined = ''
         self.exit_code: int | None = None
         self._command = command
         self._hung_after_s = hung_after_s
+        self._max_crashes = max_crashes
         self._crashes = 0
+        self._reason = ''
         self._start_at = 0.0
         self._dump_at = 0.0
         self._process: subprocess.Popen | None = None
@@ -66,6 +82,14 @@ class Actor:
     def pid(self) -> int:
         """Process id; 0 = not running."""
         return self._process.pid if self._process is not None else 0
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What `actor_states.write_states` keeps of it."""
+        name = (QUARANTINED if self.quarantined else FINISHED if self.finished
+                else RUNNING if self._process is not None else RESTARTING)
+        return {'actor_id': self.actor_id, 'state': name, 'pid': self.pid,
+                'crashes': self._crashes, 'reason': self.quarantined or self._reason}
 
     def tend(self, now: float) -> None:
         """Start, reap, restart or kill the process, whatever is due."""
@@ -98,6 +122,7 @@ class Actor:
             _say(f'actor {self.actor_id} did not end in time: killed')
             self._process.kill()
             self._process.wait()
+        self._process = None
         self._close_pipe()
 
     def _start(self, now: float) -> None:
@@ -135,8 +160,9 @@ class Actor:
             _say(f'actor {self.actor_id} gave up: {self.quarantined}')
             return
         self._crashes = 1 if now - self._started > HEALTHY_S else self._crashes + 1
-        how = f'signal {signal.Signals(-code).name}' if code < 0 else f'exit code {code}'
-        if self._crashes >= MAX_CRASHES:
+        how = how_it_ended(code)
+        self._reason = f'was hung, ended with {how}' if self._dump_at else f'died with {how}'
+        if self._crashes >= self._max_crashes:
             self.quarantined = f'{self._crashes} crashes in a row, the last with {how}'
             _say(f'actor {self.actor_id} is not restarted any more: {self.quarantined}')
             return
@@ -159,9 +185,17 @@ class Actor:
             self._pipe = -1
 
 
-def supervise(actors: list[Actor], stop: StopRequest) -> int:
+def supervise(actors: list[Actor], stop: StopRequest,
+              changed: Callable[[], None] = lambda: None) -> int:
     """
     Tend actors until they have finished or are asked to stop.
+
+    Parameters
+    ----------
+    actors : list of Actor
+    stop : StopRequest
+    changed : callable
+        Called after each look at the actors.
 
     Returns
     -------
@@ -173,6 +207,7 @@ def supervise(actors: list[Actor], stop: StopRequest) -> int:
         now = time.monotonic()
         for actor in actors:
             actor.tend(now)
+        changed()
         if any(actor.quarantined and actor.exit_code == 2 for actor in actors):
             return 2
         if all(actor.finished or actor.quarantined for actor in actors):
@@ -204,16 +239,48 @@ def run(arguments: list[str], stop: StopRequest) -> int:
         ros += ['-p', f'transport.address:={own.address}']
     command = [sys.executable, '-m', 'asyncppo_ros.nodes.main', 'actor', *ros]
     hung_after = 2.0 * config.transport.heartbeat_timeout_s
-    actors = [Actor(own.first_actor_id + index, command, hung_after) for index in range(count)]
+    actors = [Actor(own.first_actor_id + index, command, hung_after, config.actor.max_crashes)
+              for index in range(count)]
+    record = _Record(config.run_dir, own.first_actor_id, actors)
     _say(f'{count} actors, {config.actor.num_envs} environments each')
     try:
-        return supervise(actors, stop)
+        return supervise(actors, stop, record.update)
     finally:
         for actor in actors:
             actor.stop()
         deadline = time.monotonic() + STOP_S
         for actor in actors:
             actor.wait(deadline - time.monotonic())
+        record.update()
+
+
+class _Record:
+    """
+    The states of the actors in the run's folder, written when one of them changes.
+
+    On a host without that folder nothing is written.
+    """
+
+    def __init__(self, run_dir: str, first_actor_id: int, actors: list[Actor]) -> None:
+        here = run_dir and pathlib.Path(run_dir).is_dir()
+        self._path = states_file(run_dir, first_actor_id) if here else None
+        self._actors = actors
+        self._written: list[dict[str, Any]] = []
+        self._told = False
+
+    def update(self) -> None:
+        states = [actor.state for actor in self._actors]
+        if self._path is None or states == self._written:
+            return
+        try:
+            write_states(self._path, states)
+        except OSError as error:
+            # Tried again at every look; told once.
+            if not self._told:
+                _say(f'{self._path} not written: {error.strerror}')
+            self._told = True
+            return
+        self._written, self._told = states, False
 
 
 def _say(text: str) -> None:

@@ -16,6 +16,7 @@ from asyncppo_ros.robot.artefact import (
     FORMAT_VERSION,
     parse_artefact,
 )
+from asyncppo_ros.robot.signing import signature_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,20 +32,22 @@ class PolicySnapshot:
     data: bytes
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> 'PolicySnapshot':
+    def from_bytes(cls, data: bytes, key: bytes | None = None) -> 'PolicySnapshot':
         """
-        Check received bytes.
+        Check received bytes; with a key, only what was signed with it passes.
 
         Raises
         ------
         ArtefactError
-            The bytes are cut short, altered, or not a policy of this package.
+            The bytes are cut short, altered, not signed as they must be, or not a policy of
+            this package.
 
         """
-        return cls(parse_artefact(data), data)
+        return cls(parse_artefact(data, key), data)
 
     @classmethod
-    def make(cls, card: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> 'PolicySnapshot':
+    def make(cls, card: Mapping[str, Any], tensors: Mapping[str, np.ndarray],
+             key: bytes | None = None) -> 'PolicySnapshot':
         """
         Write an artefact.
 
@@ -56,6 +59,8 @@ class PolicySnapshot:
             added here.
         tensors : mapping from str to array
             See `Artefact`.
+        key : bytes, optional
+            To sign with.
 
         """
         import json
@@ -63,7 +68,10 @@ class PolicySnapshot:
                 'package_version': __version__, **card}
         arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
         full['hash'] = content_hash(full, arrays)
-        data = safetensors.numpy.save(arrays, {'card': json.dumps(full, sort_keys=True)})
+        metadata = {'card': json.dumps(full, sort_keys=True)}
+        if key is not None:
+            metadata['signature'] = signature_of(key, full['hash'])
+        data = safetensors.numpy.save(arrays, metadata)
         return cls(Artefact(full, arrays), data)
 
     @property

@@ -4,7 +4,8 @@ Read a policy artefact with numpy alone.
 An artefact is one safetensors file: the length of a JSON header (8 bytes, little endian), the
 header, raw tensors.  Its metadata holds the *card* under the key ``card``: everything a
 consumer must know to run the policy.  The card's ``hash`` covers the rest of the card and
-every tensor.
+every tensor.  Where keys are in use the metadata also holds a ``signature`` of that hash (see
+`signing`).
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from asyncppo_ros.errors import ArtefactError
+from asyncppo_ros.robot.signing import is_signature
 
 FORMAT = 'asyncppo-policy'
 FORMAT_VERSION = 1
@@ -45,14 +47,21 @@ class Artefact:
     tensors: Mapping[str, np.ndarray]
 
 
-def read_artefact(path: str | pathlib.Path) -> Artefact:
+def read_artefact(path: str | pathlib.Path, key: bytes | None = None) -> Artefact:
     """
     Read and check a policy file.
+
+    Parameters
+    ----------
+    path : path
+    key : bytes, optional
+        As `parse_artefact`.
 
     Raises
     ------
     ArtefactError
-        The file is missing, cut short, altered, or not a policy of this package.
+        The file is missing, cut short, altered, not signed as it must be, or not a policy of
+        this package.
 
     """
     try:
@@ -60,19 +69,27 @@ def read_artefact(path: str | pathlib.Path) -> Artefact:
     except OSError as error:
         raise ArtefactError(f'policy {path}: {error.strerror}') from error
     try:
-        return parse_artefact(data)
+        return parse_artefact(data, key)
     except ArtefactError as error:
         raise ArtefactError(f'policy {path}: {error}') from None
 
 
-def parse_artefact(data: bytes) -> Artefact:
+def parse_artefact(data: bytes, key: bytes | None = None) -> Artefact:
     """
     Read and check the bytes of a policy.
+
+    Parameters
+    ----------
+    data : bytes
+    key : bytes, optional
+        Only a policy that was signed with it is accepted; without one, signed and unsigned
+        policies are.
 
     Raises
     ------
     ArtefactError
-        The bytes are cut short, altered, or not a policy of this package.
+        The bytes are cut short, altered, not signed as they must be, or not a policy of this
+        package.
 
     """
     metadata, tensors = parse_safetensors(data)
@@ -87,6 +104,8 @@ def parse_artefact(data: bytes) -> Artefact:
                             f'this package reads version {FORMAT_VERSION}')
     if card.get('hash') != content_hash(card, tensors):
         raise ArtefactError('was altered: its content does not match the hash in its card')
+    if key is not None:
+        _check_signature(card['hash'], metadata.get('signature'), key)
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
             raise ArtefactError(f'tensor {name} is not finite')
@@ -126,6 +145,14 @@ def parse_safetensors(data: bytes) -> tuple[dict[str, str], dict[str, np.ndarray
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ArtefactError(f'malformed header: {error}') from None
     return metadata, tensors
+
+
+def _check_signature(content_hash: str, signature: Any, key: bytes) -> None:
+    if signature is None:
+        raise ArtefactError('is not signed, and only signed policies are taken here: its learner '
+                            'needs transport.keys')
+    if not isinstance(signature, str) or not is_signature(key, content_hash, signature):
+        raise ArtefactError('is signed with another key than policy_hmac.key of this host')
 
 
 def _tensor(name: str, entry: Mapping[str, Any], data: bytes, start: int) -> np.ndarray:

@@ -13,6 +13,7 @@ _HERE = 'asyncppo_ros.simulation'
 TASKS = {
     'reach': f'{_HERE}.reach:Reach',
     'cartpole_swingup': f'{_HERE}.cartpole_swingup:CartpoleSwingup',
+    'quadruped_walk': f'{_HERE}.quadruped_walk:QuadrupedWalk',
     'HalfCheetah-v5': f'{_HERE}.half_cheetah:HalfCheetah',
     'Hopper-v5': f'{_HERE}.planar_runner:Hopper',
     'Walker2d-v5': f'{_HERE}.planar_runner:Walker2d',

@@ -12,11 +12,14 @@ from asyncppo_ros.nodes.process import guarded, StopRequest
 VERBS = {
     'train': ('asyncppo_ros.tools.train',
               'train with a learner node and actor nodes, asynchronously'),
+    'actors': ('asyncppo_ros.tools.actors',
+               'collect for a run on another host, with or without ROS'),
     'train-local': ('asyncppo_ros.tools.local', 'train in this process, synchronously, no ROS'),
     'eval': ('asyncppo_ros.tools.evaluate', 'score a run or a policy, deterministically'),
     'report': ('asyncppo_ros.tools.report', 'make a picture and a page of the curves of a run'),
     'render': ('asyncppo_ros.tools.render', 'draw a picture strip of one episode'),
     'books': ('asyncppo_ros.tools.books', 'show where every transition of a run went'),
+    'keys': ('asyncppo_ros.tools.keys', 'make keys: encrypted connections, signed policies'),
     'settings': ('asyncppo_ros.tools.show_settings', 'list all settings'),
     'bench': ('asyncppo_ros.tools.bench', 'measure; `asyncppo bench` lists what'),
 }

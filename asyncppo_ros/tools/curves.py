@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asyncppo_ros.errors import MissingDependency
+from asyncppo_ros.learning.metrics import histogram_edges
 
 Row = Mapping[str, Any]
 Columns = dict[str, np.ndarray]
@@ -79,6 +80,12 @@ PANELS = (
     Panel('Learning rate', 'step size', (Curve('learning_rate', 'Adam', BLUE),)),
 )
 
+# What the samples of the whole run were like: name in `metrics.HISTOGRAMS`, title, unit.
+HISTOGRAM_PANELS = (
+    ('policy_lag_histogram', 'Policy lag of all samples', 'versions'),
+    ('sample_age_histogram', 'Sample age of all samples', 'ms'),
+)
+
 
 def generation_starts(rows: Sequence[Row]) -> dict[int, float]:
     """Give the env steps of the first row of every generation."""
@@ -106,6 +113,15 @@ def columns(rows: Sequence[Row]) -> Columns:
     """Turn rows into one float array per name, NaN where a row has no number."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: np.array([_number(row.get(name)) for row in rows]) for name in names}
+
+
+def total_counts(rows: Sequence[Row], name: str) -> np.ndarray:
+    """Add up the counts of a histogram, whose lists may be of different lengths."""
+    lists = [row[name] for row in rows if isinstance(row.get(name), list)]
+    total = np.zeros(max(map(len, lists), default=0))
+    for counts in lists:
+        total[:len(counts)] += counts
+    return total
 
 
 def thinned(values: np.ndarray, reduce: Callable[[np.ndarray], float],
@@ -148,12 +164,16 @@ def draw(rows: Sequence[Row], evaluations: Sequence[Row], title: str) -> bytes:
         raise MissingDependency(f'matplotlib is missing from {sys.executable}: '
                                 f'{sys.executable} -m pip install matplotlib') from error
     starts = generation_starts(rows)
-    data = columns(current(rows, starts))
+    rows = current(rows, starts)
+    data = columns(rows)
     evaluated = columns(current(evaluations, starts))
     panels = [panel for panel in PANELS if any(
         np.isfinite((data | evaluated).get(curve.name, np.nan)).any() for curve in panel.curves)]
-    across = min(3, max(1, len(panels)))
-    down = max(1, -(-len(panels) // across))
+    histograms = [(name, title, unit, counts) for name, title, unit in HISTOGRAM_PANELS
+                  if (counts := total_counts(rows, name)).any()]
+    count = len(panels) + len(histograms)
+    across = min(3, max(1, count))
+    down = max(1, -(-count // across))
     figure = Figure(figsize=(5.4 * across, 3.3 * down + 0.5), layout='constrained')
     figure.suptitle(title, fontsize=15, x=0.01, ha='left')
     last = max(values.max() for values in (data['env_steps'], evaluated.get(
@@ -167,6 +187,10 @@ def draw(rows: Sequence[Row], evaluations: Sequence[Row], title: str) -> bytes:
                          label='resumed' if generation == list(starts)[1] and panel is panels[0]
                          else None)
         _dress(axes, panel)
+    for position, (name, title, unit, counts) in enumerate(histograms, start=len(panels)):
+        axes = figure.add_subplot(down, across, position + 1)
+        _draw_histogram(axes, name, counts)
+        _dress_plainly(axes, title, '% of samples', unit)
     picture = io.BytesIO()
     FigureCanvasAgg(figure).print_png(picture, metadata={'Title': title})
     return picture.getvalue()
@@ -210,24 +234,50 @@ def _draw_evaluation(axes: Any, curve: Curve, evaluated: Columns, scale: float) 
               marker='o' if x.size <= 60 else None, markersize=3.5)
 
 
+def _draw_histogram(axes: Any, name: str, counts: np.ndarray) -> None:
+    from matplotlib.ticker import FixedLocator, MaxNLocator
+
+    edges = histogram_edges(name, len(counts))
+    used = np.flatnonzero(counts)
+    if name == 'sample_age_histogram':
+        # Ages below 1 ms have a bin that a logarithmic axis can show.
+        edges[0] = edges[1] / 2.0
+        axes.set_xscale('log', base=2)
+        shown = edges[used[0]:used[-1] + 2]
+        # A tick at every edge, or at every second or third where there are many.
+        axes.xaxis.set_major_locator(FixedLocator(shown[::-(-len(shown) // 10)].tolist()))
+    else:
+        shown = edges[:used[-1] + 2]
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.bar(edges[:-1], 100.0 * counts / counts.sum(), np.diff(edges), align='edge', color=BLUE,
+             edgecolor='white')
+    axes.set_axisbelow(True)
+    axes.set_xlim(shown[0], shown[-1])
+    axes.xaxis.set_major_formatter(lambda value, _: f'{value:g}')
+
+
 def _dress(axes: Any, panel: Panel) -> None:
     from matplotlib.ticker import EngFormatter
 
-    axes.set_ylabel(panel.unit, fontsize=10)
-    axes.set_xlabel('env steps', fontsize=10)
-    axes.tick_params(labelsize=9)
+    _dress_plainly(axes, panel.title, panel.unit, 'env steps')
     axes.xaxis.set_major_formatter(EngFormatter(sep=''))
-    axes.yaxis.set_major_formatter(lambda value, _: f'{value:g}')
     if panel.unit in ('env steps/s', 'ms', 'versions') or panel.unit.startswith('%'):
         axes.set_ylim(bottom=0)
     if panel.unit in ('%', '% of the time'):
         axes.set_ylim(-2, 102)
-    axes.grid(alpha=0.25)
-    axes.spines[['top', 'right']].set_visible(False)
     # Beside the curves, never over them.
-    axes.set_title(panel.title, fontsize=12, loc='left', pad=24)
     axes.legend(fontsize=9, frameon=False, loc='lower left', bbox_to_anchor=(-0.02, 0.98),
                 ncols=5, columnspacing=1.0, handlelength=1.4, handletextpad=0.5)
+
+
+def _dress_plainly(axes: Any, title: str, y_label: str, x_label: str) -> None:
+    axes.set_ylabel(y_label, fontsize=10)
+    axes.set_xlabel(x_label, fontsize=10)
+    axes.tick_params(labelsize=9)
+    axes.yaxis.set_major_formatter(lambda value, _: f'{value:g}')
+    axes.grid(alpha=0.25)
+    axes.spines[['top', 'right']].set_visible(False)
+    axes.set_title(title, fontsize=12, loc='left', pad=24)
 
 
 def _number(value: Any) -> float:

@@ -10,6 +10,7 @@ from asyncppo_ros.errors import ArtefactError, ConfigError
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.artefact import Artefact, read_artefact
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
+from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.run import find_run
 from asyncppo_ros.simulation.registry import make
 from asyncppo_ros.tools.arguments import Parser
@@ -26,11 +27,13 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     parser.add_argument('--episodes', type=int, default=100, help='default 100')
     parser.add_argument('--seed', type=int, default=EvaluationConfig().seed,
                         help='of the episodes; equal seeds give equal episodes')
+    parser.add_argument('--keys', default='', metavar='DIR',
+                        help='accept only a policy that was signed with the keys in DIR')
     parser.add_argument('--json', action='store_true', help='print one JSON object')
     own = parser.parse_args(arguments)
     if own.episodes < 1:
         raise ConfigError(f'--episodes {own.episodes}: must be at least 1')
-    artefact = open_artefact(own.policy)
+    artefact = open_artefact(own.policy, signing_key(own.keys))
     try:
         score = score_artefact(artefact, own.episodes, own.seed, stop)
     except Interrupted:
@@ -39,9 +42,9 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     return 0
 
 
-def open_artefact(where: str) -> Artefact:
+def open_artefact(where: str, key: bytes | None = None) -> Artefact:
     """
-    Read the newest policy of a run, or a policy file.
+    Read the newest policy of a run, or a policy file; with a key, only one signed with it.
 
     Raises
     ------
@@ -51,11 +54,11 @@ def open_artefact(where: str) -> Artefact:
     """
     path = pathlib.Path(where)
     if not path.is_dir():
-        return read_artefact(path)
+        return read_artefact(path, key)
     policy_file = find_run(path).policy_file
     if not policy_file.is_file():
         raise ArtefactError(f'{where}: the run has no policy yet ({policy_file} is missing)')
-    return read_artefact(policy_file)
+    return read_artefact(policy_file, key)
 
 
 def score_artefact(artefact: Artefact, episodes: int, seed: int = Config().evaluation.seed,

@@ -1,6 +1,6 @@
 """``asyncppo train``: one learner node, one evaluator node, and a supervisor with its actors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import pathlib
 import shutil
 import signal
@@ -11,9 +11,14 @@ from typing import Any
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import RunError, UserError
-from asyncppo_ros.launching import check_task, namespace_of, NEEDED, require
+from asyncppo_ros.launching import check_keys, check_task, namespace_of, NEEDED, require
 from asyncppo_ros.learning.jsonl import Tail
-from asyncppo_ros.nodes.process import child_environment, signals_held_back, StopRequest
+from asyncppo_ros.nodes.process import (
+    child_environment,
+    how_it_ended,
+    signals_held_back,
+    StopRequest,
+)
 from asyncppo_ros.robot.artefact import read_artefact
 from asyncppo_ros.run import create, num_actors, replace_file, resolve, resume, Run
 from asyncppo_ros.tools.arguments import Parser, settings_help, split_settings
@@ -22,6 +27,12 @@ from asyncppo_ros.tools.progress import Progress
 # The promise is 5 s from the signal to the exit; the rest is for this process.
 STOP_S = 4.0
 POLL_S = 0.2
+# A process of the run that dies of a signal or a fault is started again so often in a row ...
+MAX_RESTARTS = 3
+# ... after pauses that begin with this and double [s] ...
+FIRST_PAUSE_S = 0.5
+# ... and one that lived this long is healthy: its deaths are forgotten.
+HEALTHY_S = 60.0
 
 
 def parser_for(verb: str, description: str | None) -> Parser:
@@ -57,6 +68,7 @@ def open_run(own: Any, given: dict[str, Any], command: Sequence[str]) -> tuple[R
     config = resolve(given, own.config)
     check_task(config.task, config.seed)
     num_actors(config)
+    check_keys(config.transport.keys)
     if own.init_from:
         read_artefact(own.init_from)
     run, config = create(config, command)
@@ -81,8 +93,8 @@ def main(arguments: list[str], stop: StopRequest) -> int:
         return 0
     print(f'task {config.task}: {num_actors(config)} actors × {config.actor.num_envs} '
           f'environments, {config.env_steps:,} env steps; run {run.folder}', file=sys.stderr)
-    processes = Processes(run, namespace)
     progress = Progress(config.env_steps)
+    processes = Processes(run, namespace, progress.message)
     try:
         processes.start()
         code = _watch(run, processes, progress, stop)
@@ -140,55 +152,60 @@ class Processes:
     run : Run
     namespace : str
         ROS namespace of the run.
+    tell : callable
+        Is given a line for the user when a process died.
 
     """
 
-    def __init__(self, run: Run, namespace: str) -> None:
+    def __init__(self, run: Run, namespace: str,
+                 tell: Callable[[str], None] = lambda text: None) -> None:
+        ros = ['--ros-args', '--params-file', str(run.config_file),
+               '-r', f'__ns:=/{namespace.strip("/")}']
+        supervisor = ['--params-file', str(run.config_file), '--namespace', namespace]
         self._run = run
-        self._ros = ['--ros-args', '--params-file', str(run.config_file),
-                     '-r', f'__ns:=/{namespace.strip("/")}']
-        self._namespace = namespace
-        self._children: dict[str, subprocess.Popen] = {}
+        self._tell = tell
+        self._children = {'learner': _Child('learner', ros, run.logs),
+                          'evaluator': _Child('evaluator', ros, run.logs),
+                          'supervisor': _Child('supervisor', supervisor, run.logs)}
 
     def start(self) -> None:
         """Start all three, each with a log file of its own."""
-        self._start('learner', self._ros)
-        self._start('evaluator', self._ros)
-        self._start('supervisor', ['--params-file', str(self._run.config_file),
-                                   '--namespace', self._namespace])
+        for child in self._children.values():
+            child.start()
+
+    def tend(self) -> None:
+        """Start again, after a pause, what died of a signal or a fault; tell the user."""
+        for child in self._children.values():
+            text = child.tend(time.monotonic())
+            if text:
+                self._tell(text)
 
     def exit_code(self) -> int | None:
         """
         Give the code that ends the run; None while it goes on.
 
-        The learner decides: its end is the end of the run.  A supervisor that gave up ends it
-        as well.  An evaluator that died does not.
+        The learner decides: its end, other than by a death that `tend` mends, is the end of the
+        run.  A supervisor that gave up ends it as well.  An evaluator that died does not.
         """
-        learner = self._children['learner'].poll()
+        learner = self._children['learner'].ended
         if learner is not None:
             return learner
-        supervisor = self._children['supervisor'].poll()
-        return supervisor if supervisor else None
+        return self._children['supervisor'].ended or None
 
     def stop(self) -> None:
         """Ask all to end, and kill what has not ended in time."""
         for child in self._children.values():
-            if child.poll() is None:
-                child.send_signal(signal.SIGTERM)
+            child.terminate()
         deadline = time.monotonic() + STOP_S
         for name, child in self._children.items():
-            try:
-                child.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+            if not child.wait(deadline - time.monotonic()):
                 print(f'{name} did not end in time: killed', file=sys.stderr)
 
     def reason(self) -> str:
         """Give the line in which a process told the user's mistake."""
         for name in ('learner', 'supervisor', 'evaluator'):
-            if self._children[name].returncode == 2:
-                lines = self._log(name).read_text(errors='replace').splitlines()
+            if self._children[name].ended == 2:
+                lines = self._children[name].log.read_text(errors='replace').splitlines()
                 marked = [line for line in lines if '_node: ' in line or 'supervisor: ' in line]
                 told = next((line for line in marked if 'gave up' not in line
                              and '_node: ' in line), (marked or lines or ['?'])[-1])
@@ -198,22 +215,90 @@ class Processes:
     def blame(self, code: int) -> str:
         """Say which process ended the run, with the end of its log."""
         name = next((name for name in ('learner', 'supervisor')
-                     if self._children[name].returncode == code), 'learner')
-        tail = self._log(name).read_text(errors='replace').splitlines()[-15:]
-        return '\n'.join([*tail, f'asyncppo: the {name} ended with exit code {code}; its log is '
-                          f'{self._log(name)}; continue with --resume {self._run.folder}'])
+                     if self._children[name].ended == code), 'learner')
+        log = self._children[name].log
+        tail = log.read_text(errors='replace').splitlines()[-15:]
+        return '\n'.join([*tail, f'asyncppo: the {name} ended with {how_it_ended(code)}; its log '
+                          f'is {log}; continue with --resume {self._run.folder}'])
 
-    def _log(self, name: str) -> pathlib.Path:
-        return self._run.logs / f'{name}.log'
 
-    def _start(self, name: str, arguments: list[str]) -> None:
+class _Child:
+    """
+    One process of a run, started again when it dies of a signal or a fault.
+
+    Attributes
+    ----------
+    log : Path
+    ended : int or None
+        Exit code once it is over for good.
+
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str], logs: pathlib.Path) -> None:
+        self.log = logs / f'{name}.log'
+        self.ended: int | None = None
+        self._name = name
+        self._command = [sys.executable, '-m', 'asyncppo_ros.nodes.main', name, *arguments]
+        self._process: subprocess.Popen | None = None
+        self._started = 0.0
+        self._start_at = 0.0
+        self._deaths = 0
+
+    def start(self) -> None:
         # A session of its own: Ctrl-C reaches this process alone, which then ends the others
         # in good order.
-        with open(self._log(name), 'ab') as log, signals_held_back():
-            self._children[name] = subprocess.Popen(
-                [sys.executable, '-m', 'asyncppo_ros.nodes.main', name, *arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                env=child_environment())
+        with open(self.log, 'ab') as log, signals_held_back():
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, env=child_environment())
+        self._started = time.monotonic()
+
+    def tend(self, now: float) -> str:
+        """Reap or start again, whatever is due; give a line for the user, mostly empty."""
+        if self.ended is not None:
+            return ''
+        if self._process is None:
+            if now >= self._start_at:
+                self.start()
+            return ''
+        code = self._process.poll()
+        return '' if code is None else self._reap(code, now)
+
+    def _reap(self, code: int, now: float) -> str:
+        if not self._mends(code):
+            self.ended = code
+            return ''
+        self._deaths = 1 if now - self._started > HEALTHY_S else self._deaths + 1
+        died = f'the {self._name} died with {how_it_ended(code)}'
+        if self._deaths > MAX_RESTARTS:
+            self.ended = code
+            return f'{died}, {self._deaths} times in a row: it is not started again'
+        pause = FIRST_PAUSE_S * 2.0 ** (self._deaths - 1)
+        self._process, self._start_at = None, now + pause
+        goes_on = ' from the last checkpoint' if self._name == 'learner' else ''
+        return f'{died}: started again{goes_on} in {pause:g} s ({self.log})'
+
+    def _mends(self, code: int) -> bool:
+        """Say whether another start may help; a supervisor ends with 1 when it gave up."""
+        return code < 0 if self._name == 'supervisor' else code not in (0, 2)
+
+    def terminate(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            # One that is stopped would take its SIGTERM only when it goes on.
+            self._process.send_signal(signal.SIGCONT)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end and kill after that; say whether it ended by itself."""
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return False
+        return True
 
 
 def _watch(run: Run, processes: Processes, progress: Progress, stop: StopRequest) -> int | None:
@@ -221,6 +306,8 @@ def _watch(run: Run, processes: Processes, progress: Progress, stop: StopRequest
     rows, evaluations = Tail(run.metrics_file), Tail(run.evaluations_file)
     while True:
         ended = stop.wait(POLL_S)
+        if not ended:
+            processes.tend()
         code = processes.exit_code()
         for evaluation in evaluations.read():
             progress.evaluation(evaluation)

@@ -1,11 +1,27 @@
 """Pure checks of who may send, and of what a chunk says of itself."""
 
 import dataclasses
+from typing import NamedTuple
 
 from asyncppo_ros.chunk import Chunk, Identity, Layout, Source
 from asyncppo_ros.errors import CodecError
 from asyncppo_ros.transport.codec import MAX_ENVS, MAX_STEPS
-from asyncppo_ros.transport.messages import ChunkNotice, Hello, PROTOCOL
+from asyncppo_ros.transport.messages import ChunkNotice, Hello, MAX_BODY, PROTOCOL
+from asyncppo_ros.transport.payload import ChunkBuffer
+
+# Where no batch says how large a chunk may be.
+MAX_TRANSITIONS = 1 << 20
+
+
+class LagLimits(NamedTuple):
+    """The learner's settings of the same names, which the limits of a source must suit."""
+
+    target_lag: int = 1
+    max_policy_lag: int = 8
+    publish_updates: int = 1
+
+
+DEFAULT_LIMITS = LagLimits()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +37,11 @@ class Session:
     run_dir : str
         Actors on this host keep their ledgers in its ``books`` folder; '' = in memory only.
     heartbeat_s, heartbeat_timeout_s : float
+    max_transitions : int
+        Largest chunk that an actor may come with: the batch holds one of each.
+    limits : LagLimits
+    rings : bool
+        Read chunks from shared memory that actors of this host offer.
 
     """
 
@@ -29,9 +50,19 @@ class Session:
     run_dir: str = ''
     heartbeat_s: float = 0.5
     heartbeat_timeout_s: float = 10.0
+    max_transitions: int = MAX_TRANSITIONS
+    limits: LagLimits = DEFAULT_LIMITS
+    rings: bool = True
+
+    @property
+    def largest_frame(self) -> int:
+        """Bytes above which a frame is cut off unread: twice what any chunk can have."""
+        return 2 * ChunkBuffer.capacity(self.layout, 1, self.max_transitions) + MAX_BODY
 
 
-def why_refused(hello: Hello, run_id: int, layout: Layout) -> str | None:
+def why_refused(hello: Hello, run_id: int, layout: Layout,
+                max_transitions: int = MAX_TRANSITIONS,
+                limits: LagLimits = DEFAULT_LIMITS) -> str | None:
     """Say in words why an actor does not fit this learner; None = it fits."""
     if hello.protocol != PROTOCOL:
         return (f'protocol differs: the learner speaks {PROTOCOL}, this actor (asyncppo_ros '
@@ -48,8 +79,25 @@ def why_refused(hello: Hello, run_id: int, layout: Layout) -> str | None:
     if not (1 <= hello.num_envs <= MAX_ENVS and 1 <= hello.chunk_length <= MAX_STEPS):
         return (f'actor.num_envs = {hello.num_envs} and actor.chunk_length = '
                 f'{hello.chunk_length} are not within [1, {MAX_STEPS}]')
+    if hello.num_envs * hello.chunk_length > max_transitions:
+        return (f'actor.num_envs {hello.num_envs} × actor.chunk_length {hello.chunk_length} = '
+                f'{hello.num_envs * hello.chunk_length} transitions: more than '
+                f"{max_transitions}, the learner's learner.batch_size")
     if hello.actor_id < 0 or hello.incarnation < 0 or hello.next_sequence < 0:
         return 'actor_id, incarnation and next_sequence must not be negative'
+    return _why_limits_refused(hello, limits)
+
+
+def _why_limits_refused(hello: Hello, limits: LagLimits) -> str | None:
+    target = limits.target_lag if hello.target_lag < 0 else hello.target_lag
+    most = limits.max_policy_lag if hello.max_policy_lag < 0 else hello.max_policy_lag
+    if most < target:
+        return (f'actor.max_policy_lag {most} is below actor.target_lag {target} (those of the '
+                'learner where the actor has none)')
+    if target < limits.publish_updates - 1:
+        return (f'actor.target_lag = {target}: must be at least learner.publish_updates - 1 = '
+                f'{limits.publish_updates - 1}, or this actor waits for a policy that is not '
+                'published')
     return None
 
 

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+import numpy as np
+
 from asyncppo_ros.chunk import Chunk, Identity, Source
 from asyncppo_ros.learning.ledger import ActorLedger
 
@@ -46,6 +48,9 @@ class ChunkSender(Protocol):
 
     def permit_for(self, sequence: int) -> Identity | None:
         """Give the oldest policy chunk `sequence` may be collected with; None = not yet."""
+
+    def buffer(self) -> np.ndarray | None:
+        """Lend memory for the `ChunkBuffer` of the next chunk; None = it is to make its own."""
 
     def send(self, chunk: Chunk) -> None:
         """Send a finished chunk; never waits, and the chunk's memory is not to be reused."""

@@ -2,6 +2,8 @@
 
 import uuid
 
+import numpy as np
+
 from asyncppo_ros.chunk import Chunk, Identity, Source
 from asyncppo_ros.errors import RunError
 from asyncppo_ros.learning.ledger import ActorLedger
@@ -51,6 +53,10 @@ class InMemoryChunkSender(ChunkSender):
         if permit is None or sequence >= permit.limit or self.stopped:
             return None
         return permit.minimum
+
+    def buffer(self) -> np.ndarray | None:
+        """Lend nothing: chunks are handed over as they lie."""
+        return None
 
     def send(self, chunk: Chunk) -> None:
         """Hand a finished chunk over; one that fails a check is counted, as over a socket."""

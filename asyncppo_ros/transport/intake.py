@@ -6,12 +6,13 @@ import time
 from typing import Any
 
 from asyncppo_ros.chunk import Chunk, Identity, Source
+from asyncppo_ros.errors import CodecError
 from asyncppo_ros.learning.batcher import Batcher, ConsumedChunks
 from asyncppo_ros.learning.books import Books
 from asyncppo_ros.transport.admission import Session
-from asyncppo_ros.transport.messages import Bye, ChunkNotice, Hello, Message, Refused, Welcome
+from asyncppo_ros.transport.messages import Bye, ChunkNotice, Hello, Refused, Welcome
 from asyncppo_ros.transport.permits import Permit, PermitBook
-from asyncppo_ros.transport.reception import Reception
+from asyncppo_ros.transport.reception import Post, Reception
 
 
 class Intake:
@@ -32,17 +33,25 @@ class Intake:
     warn : callable
         Takes one line for people, from any thread.
 
+    Attributes
+    ----------
+    chunks_consumed, chunks_dropped : int
+
     """
 
     def __init__(self, session: Session, permits: PermitBook, batcher: Batcher, books: Books,
                  warn: Callable[[str], None] = print,
                  clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._lock = threading.RLock()
+        self._session = session
         self._permits = permits
         self._batcher = batcher
         self._books = books
         self._reception = Reception(session, permits, batcher, books, warn, clock_ns)
+        self.chunks_consumed = 0
+        self.chunks_dropped = 0
         batcher.on_dropped = self._dropped
+        self._death: Exception | None = None
 
     # What the learner does
 
@@ -65,10 +74,18 @@ class Intake:
         batch : ConsumedChunks or None
             None when there is no full batch in time.
 
+        Raises
+        ------
+        RuntimeError
+            The transport died.
+
         """
+        if self._death is not None:
+            raise RuntimeError('the thread that receives chunks died') from self._death
         batch = self._batcher.next_batch(current, gradient_steps, timeout)
         if batch is not None:
             with self._lock:
+                self.chunks_consumed += len(batch.chunks)
                 for chunk in batch.chunks:
                     self._books.consumed(chunk.source, chunk.transitions)
                 self._reception.tell(self._permits.batch_taken(batch.transitions))
@@ -79,10 +96,19 @@ class Intake:
         with self._lock:
             self._reception.tell(self._permits.updated(version))
 
-    def published(self, identity: Identity) -> None:
-        """Report that a policy can be had from now on (also the first one)."""
+    def published(self, identity: Identity, data: bytes | None = None) -> None:
+        """
+        Report that a policy can be had from now on (also the first one).
+
+        Parameters
+        ----------
+        identity : Identity
+        data : bytes, optional
+            The policy, for actors that ask for it.
+
+        """
         with self._lock:
-            self._reception.newest = max(self._reception.newest, identity)
+            self._reception.published(identity, data)
             self._reception.tell(self._permits.published(identity))
 
     def restored(self, identity: Identity) -> None:
@@ -103,6 +129,11 @@ class Intake:
     # What can be seen
 
     @property
+    def largest_frame(self) -> int:
+        """Bytes above which no transport needs to take a frame."""
+        return self._session.largest_frame
+
+    @property
     def sources(self) -> list[Source]:
         """Name the actors that are connected."""
         with self._lock:
@@ -113,6 +144,12 @@ class Intake:
         """Share of time that actors wait for permits and policies, in [0, 1]."""
         with self._lock:
             return self._reception.actor_wait
+
+    @property
+    def policy_silence(self) -> dict[Source, float]:
+        """For how long the policy topic has been silent, as each connected actor sees it [s]."""
+        with self._lock:
+            return self._reception.policy_silence
 
     @property
     def under_way(self) -> int:
@@ -129,6 +166,16 @@ class Intake:
     def chunks_received(self) -> int:
         """Chunks that passed every check."""
         return self._reception.chunks_received
+
+    @property
+    def chunks_cut(self) -> int:
+        """Chunks among them that had been ended before their full length."""
+        return self._reception.chunks_cut
+
+    @property
+    def chunks_from_rings(self) -> int:
+        """Those of `chunks_received` that came through shared memory."""
+        return self._reception.chunks_from_rings
 
     @property
     def stopping(self) -> bool:
@@ -150,6 +197,11 @@ class Intake:
         with self._lock:
             return {cause: count for (sender, cause), count
                     in self._reception.refusals.counts.items() if sender == source}
+
+    def refused_connections(self) -> dict[str, int]:
+        """Count the refused connections by cause."""
+        with self._lock:
+            return dict(self._reception.refusals.connections)
 
     def gaps(self) -> dict[Source, int]:
         """Count the chunks of each actor that were lost on the way."""
@@ -173,8 +225,8 @@ class Intake:
 
     # What the transport does
 
-    def post_to(self, post: Callable[[bytes, Message], None]) -> None:
-        """Hand every (peer, message) that is to be sent to `post`, which must not wait."""
+    def post_to(self, post: Post) -> None:
+        """Hand every message that is to be sent to `post`, which must not wait."""
         with self._lock:
             self._reception.post = post
 
@@ -186,6 +238,16 @@ class Intake:
             except Exception as error:
                 # A receiver that is dead without a word would be worse than any message.
                 self._reception.failed(peer, error)
+
+    def refuse_connection(self, address: str, error: CodecError) -> None:
+        """Count a connection that was refused before anything could be sent."""
+        with self._lock:
+            self._reception.refusals.refused_connection(address, error)
+
+    def drain(self) -> None:
+        """Take in what lies in shared memory, also where no message said so."""
+        with self._lock:
+            self._reception.drain_all()
 
     def deliver(self, peer: bytes, notice: ChunkNotice, chunk: Chunk) -> None:
         """Take in a chunk that was never encoded."""
@@ -215,6 +277,10 @@ class Intake:
         with self._lock:
             self._reception.stop()
 
+    def receiver_died(self, error: Exception) -> None:
+        """Let the learner know that nothing will come any more: `next_batch` raises."""
+        self._death = error
+
     def leave_all(self) -> None:
         """Close the accounts of all who have not said goodbye: nobody listens any more."""
         with self._lock:
@@ -222,6 +288,7 @@ class Intake:
 
     def _dropped(self, chunks: list[Chunk]) -> None:
         with self._lock:
+            self.chunks_dropped += len(chunks)
             for chunk in chunks:
                 self._books.dropped(chunk.source, chunk.transitions)
             self._reception.tell(self._permits.dropped(

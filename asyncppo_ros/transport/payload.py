@@ -5,12 +5,19 @@ The arrays lie in the order of `chunk.ARRAYS`, each at a multiple of 8 bytes, so
 bytes can lie in a message, in a shared-memory slot, or where a rollout writes (`ChunkBuffer`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+import functools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from asyncppo_ros.chunk import ARRAYS, Chunk, INTEGERS, Layout, shapes
+
+# An item of an array has fewer bytes than this.
+MAX_PAYLOAD = 2 ** 31 - 8
+# A payload to write, or one that was received.
+Memory = np.ndarray | bytes
 
 
 class Sizes(NamedTuple):
@@ -22,41 +29,143 @@ class Sizes(NamedTuple):
     episodes: int
 
 
-def payload_plan(sizes: Sizes, layout: Layout) -> tuple[dict[str, int], int]:
+class Place(NamedTuple):
     """
-    Say where each array of a payload lies.
+    Where one array of a payload lies.
 
-    Returns
-    -------
+    `dtype` has its shape; `offset` is in bytes from the start of the payload, a multiple of 8.
+    """
+
+    name: str
+    dtype: np.dtype
+    offset: int
+
+
+class PayloadPlan(NamedTuple):
+    """
+    What lies where in a payload.
+
+    Attributes
+    ----------
     offsets : dict from str to int
         Bytes from the start of the payload, multiples of 8.
     length : int
         Bytes of the payload.
+    dtype : dtype
+        Of all these bytes as one item.
+    places : tuple of Place
+        Of the arrays that have items, in the order of `chunk.ARRAYS`.
+    empty : dict from str to array
+        The arrays that have none; chunks share them.
+    flags : slice
+        The bytes of `terminated` and `truncated`; the floats of every step lie before them,
+        what comes with the ends of episodes after them.
+    pads : tuple of slice
+        The bytes between two arrays, which are zero.
+    sizes : Sizes
+    layout : Layout
 
     """
-    offsets, position = {}, 0
-    shape_of = shapes(*sizes, layout)
-    for name, dtype, _ in ARRAYS:
+
+    offsets: dict[str, int]
+    length: int
+    dtype: np.dtype
+    places: tuple[Place, ...]
+    empty: dict[str, np.ndarray]
+    flags: slice
+    pads: tuple[slice, ...]
+    sizes: Sizes
+    layout: Layout
+
+
+# Chunks differ in little: how many steps, and how many ends.
+@functools.lru_cache(maxsize=512)
+def payload_plan(sizes: Sizes, layout: Layout) -> PayloadPlan:
+    """
+    Say where each array of a payload lies.
+
+    Raises
+    ------
+    ValueError
+        It would have more than `MAX_PAYLOAD` bytes.
+
+    """
+    offsets, places, empty, pads = {}, [], {}, []
+    length = payload_length(sizes, layout)
+    if length > MAX_PAYLOAD:
+        raise ValueError(f'a chunk of {length} bytes; at most {MAX_PAYLOAD} can be sent')
+    position = 0
+    for name, code, shape, size in _arrays(sizes, layout):
         offsets[name] = position
-        size = np.dtype(dtype).itemsize
-        for count in shape_of[name]:
-            size *= count
-        position += -(-size // 8) * 8
-    return offsets, position
+        if size:
+            places.append(Place(name, np.dtype((code, shape)), position))
+        else:
+            empty[name] = np.empty(shape, code)
+        end, position = position + size, position + _padded(size)
+        if end < position:
+            pads.append(slice(end, position))
+    flags = slice(offsets['terminated'], offsets['final_observation'])
+    return PayloadPlan(offsets, length, np.dtype((np.void, length)), tuple(places), empty, flags,
+                       tuple(pads), sizes, layout)
 
 
-def payload_views(memory: np.ndarray, sizes: Sizes, layout: Layout) -> dict[str, np.ndarray]:
-    """Give every array of a payload as a view of uint8 `memory`."""
-    offsets, _ = payload_plan(sizes, layout)
+def payload_length(sizes: Sizes, layout: Layout) -> int:
+    """Give the bytes of a payload."""
+    return sum(_padded(size) for _, _, _, size in _arrays(sizes, layout))
+
+
+def _arrays(sizes: Sizes, layout: Layout) -> Iterator[tuple[str, str, tuple[int, ...], int]]:
+    """Give name, dtype, shape and bytes of every array in order."""
     shape_of = shapes(*sizes, layout)
-    return {name: np.ndarray(shape_of[name], dtype, buffer=memory, offset=offsets[name])
-            for name, dtype, _ in ARRAYS}
+    for name, code, _ in ARRAYS:
+        yield name, code, shape_of[name], np.dtype(code).itemsize * math.prod(shape_of[name])
 
 
-def make_chunk(integers: Mapping[str, int], arrays: Mapping[str, np.ndarray]) -> Chunk:
-    """Join the integers and the arrays of a chunk."""
-    fields: dict[str, Any] = {name: int(integers[name]) for name in INTEGERS}
-    return Chunk(**fields | dict(arrays))
+def _padded(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+def payload_views(memory: Memory, plan: PayloadPlan) -> dict[str, Any]:
+    """Give every array of a payload as a view of `memory`."""
+    views = plan.empty.copy()
+    # Done for every chunk: a field of one array is had in half the time of an array.
+    whole = np.ndarray((), plan.dtype, memory)
+    for name, dtype, offset in plan.places:
+        views[name] = whole.getfield(dtype, offset)
+    return views
+
+
+def packed_chunk(integers: Iterable[int], memory: Memory, plan: PayloadPlan) -> Chunk:
+    """
+    Make a chunk of which every array lies in `memory` where the plan has it.
+
+    Parameters
+    ----------
+    integers : iterable of int
+        In the order of `chunk.INTEGERS`.
+    memory : uint8 array or bytes
+    plan : PayloadPlan
+
+    """
+    # The constructor of a frozen dataclass sets 19 fields one by one, in the time of a copy.
+    fields = payload_views(memory, plan)
+    fields.update(zip(INTEGERS, integers))
+    fields['_packing'] = memory, plan
+    chunk = object.__new__(Chunk)
+    object.__setattr__(chunk, '__dict__', fields)
+    return chunk
+
+
+def packing_of(chunk: Chunk) -> tuple[Memory, PayloadPlan] | None:
+    """
+    Give the memory in which the arrays of a chunk lie packed, and how; None = they lie apart.
+
+    `dataclasses.replace` leaves this note behind, so it never names arrays that were replaced.
+    Chunks that were received have none either.
+    """
+    packing: tuple[Memory, PayloadPlan] | None = vars(chunk).get('_packing')
+    # A deep copy has the note and other arrays.
+    return packing if packing is not None and chunk.reward.base is packing[0] else None
 
 
 class ChunkBuffer:
@@ -79,13 +188,15 @@ class ChunkBuffer:
 
     def __init__(self, layout: Layout, steps: int, num_envs: int,
                  memory: np.ndarray | None = None) -> None:
-        length = self.capacity(layout, steps, num_envs)
-        # Pages beyond what is written are never touched, so the worst case costs nothing.
-        self._memory = np.empty(length, np.uint8) if memory is None else memory
+        if memory is None:
+            # Pages beyond what is written are never touched, so the worst case costs nothing.
+            memory = np.empty(self.capacity(layout, steps, num_envs), np.uint8)
+        self._memory = memory
         self._layout = layout
         self._num_envs = num_envs
         self.steps = steps
-        views = payload_views(self._memory, Sizes(steps, num_envs, 0, 0), layout)
+        self._plan = payload_plan(Sizes(steps, num_envs, 0, 0), layout)
+        views = payload_views(self._memory, self._plan)
         self.observation = views['observation']
         self.action = views['action']
         self.behaviour_log_prob = views['behaviour_log_prob']
@@ -98,7 +209,7 @@ class ChunkBuffer:
     def capacity(layout: Layout, steps: int, num_envs: int) -> int:
         """Give the bytes of the largest chunk: every step ends an episode."""
         most = steps * num_envs
-        return payload_plan(Sizes(steps, num_envs, most, most), layout)[1]
+        return payload_length(Sizes(steps, num_envs, most, most), layout)
 
     def finish(self, integers: Mapping[str, int], final_observation: np.ndarray,
                final_index: np.ndarray, episodes: np.ndarray,
@@ -119,16 +230,22 @@ class ChunkBuffer:
         """
         steps = self.steps if steps is None else steps
         sizes = Sizes(steps, self._num_envs, len(final_index), len(episodes))
-        views = payload_views(self._memory, sizes, self._layout)
+        plan = payload_plan(sizes, self._layout)
+        chunk = packed_chunk([int(integers[name]) for name in INTEGERS], self._memory, plan)
         if steps < self.steps:
-            self._close_ranks(views)
-        views['final_observation'][...] = final_observation
-        views['final_index'][...] = final_index
-        views['episodes'][...] = episodes
-        return make_chunk(integers, views)
+            self._close_ranks(chunk)
+        if sizes.truncations:
+            chunk.final_observation[...] = final_observation
+            chunk.final_index[...] = final_index
+        if sizes.episodes:
+            chunk.episodes[...] = episodes
+        for pad in plan.pads:
+            self._memory[pad] = 0
+        return chunk
 
-    def _close_ranks(self, views: dict[str, np.ndarray]) -> None:
+    def _close_ranks(self, chunk: Chunk) -> None:
         # Each array moves towards the start, in order, so none is overwritten before it moves.
         for name, _, axes in ARRAYS:
             if axes[0] in ('T', 'T+1'):
-                views[name][...] = getattr(self, name)[:len(views[name])].copy()
+                array = getattr(chunk, name)
+                array[...] = getattr(self, name)[:len(array)].copy()

@@ -11,12 +11,21 @@ where next_version is what the learner has when it begins its next batch (one mo
 update runs).  So the actor must collect it with policy (generation, c - target_lag) or newer,
 and gets its permit only once that policy is published: a waiting actor waits for its delivery
 and for nothing else.  target_lag 0 is exactly synchronous.
+
+Chunks may arrive in another order than they were granted.  So room for one more is counted
+without the smallest chunk that is outstanding: a batch is never full without a chunk that was
+meant for it, whoever comes last.  A slow actor can still be overtaken by several batches, as those
+are granted anew while it collects; it cuts its chunk when it hears of the policies made meanwhile
+(`acting.actor.cut_lag`).
 """
 
 import dataclasses
 from typing import NamedTuple
 
 from asyncppo_ros.chunk import Identity, NO_POLICY, Source
+
+# More chunks than an actor will ever make.
+UNLIMITED = 2 ** 61
 
 
 class Permit(NamedTuple):
@@ -41,6 +50,7 @@ class _Account:
     """One actor's grants; `expected` is the next chunk to arrive."""
 
     chunk_transitions: int
+    target_lag: int
     expected: int
     permit: Permit
     outstanding: int = 0
@@ -92,15 +102,35 @@ class PermitBook:
         """Transitions below which there is room for one more chunk."""
         return (self.target_lag + 1) * self.batch_size
 
+    def target_lag_of(self, source: Source) -> int:
+        """Give the limit of an actor [versions]."""
+        account = self._accounts.get(source)
+        return account.target_lag if account else self.target_lag
+
     def permit(self, source: Source) -> Permit | None:
         """Give the permit of an actor; None = unknown."""
         account = self._accounts.get(source)
         return account.permit if account else None
 
-    def joined(self, source: Source, chunk_transitions: int, next_sequence: int) -> Changes:
-        """Take an actor in (again); its chunks have at most `chunk_transitions`."""
-        self._accounts[source] = _Account(chunk_transitions, next_sequence,
-                                          Permit(next_sequence, NO_POLICY))
+    def joined(self, source: Source, chunk_transitions: int, next_sequence: int,
+               target_lag: int | None = None) -> Changes:
+        """
+        Take an actor in (again).
+
+        Parameters
+        ----------
+        source : Source
+        chunk_transitions : int
+            The most that a chunk of it has.
+        next_sequence : int
+            Of the first chunk that it may be granted.
+        target_lag : int, optional
+            Limit of this source alone [versions].
+
+        """
+        self._accounts[source] = _Account(
+            chunk_transitions, self.target_lag if target_lag is None else target_lag,
+            next_sequence, Permit(next_sequence, NO_POLICY))
         return {source: self._accounts[source].permit} | self._grant()
 
     def left(self, source: Source) -> Changes:
@@ -168,12 +198,14 @@ class PermitBook:
             return changes
         under_way = self.under_way
         while self._accounts and under_way < self.room:
-            minimum = self._minimum(under_way)
-            if minimum > self._published:
-                break
-            # Fewest outstanding first, then who has waited longest: nobody starves.
+            # Fewest outstanding first, then who has waited longest: nobody starves.  One with a
+            # stricter limit than the others holds them back until there is room for it.
             source, account = min(self._accounts.items(), key=lambda item: (
                 item[1].outstanding, item[1].granted_at))
+            before = under_way + account.chunk_transitions - self._smallest_with(account)
+            minimum = self._minimum(before, account.target_lag)
+            if before >= self.room or minimum > self._published:
+                break
             account.permit = Permit(account.permit.limit + 1, minimum)
             account.outstanding += 1
             account.granted_at = self._grants
@@ -182,7 +214,41 @@ class PermitBook:
             changes[source] = account.permit
         return changes
 
-    def _minimum(self, under_way: int) -> Identity:
+    def _smallest_with(self, account: _Account) -> int:
+        """Give the size of the smallest chunk under way once this actor has one more."""
+        return min(other.chunk_transitions for other in self._accounts.values()
+                   if other.outstanding or other is account)
+
+    def _minimum(self, under_way: int, target_lag: int) -> Identity:
         next_version = self._identity.policy_version + self._updating
         consumed_at = next_version + under_way // self.batch_size
-        return self._identity._replace(policy_version=max(0, consumed_at - self.target_lag))
+        return self._identity._replace(policy_version=max(0, consumed_at - target_lag))
+
+
+class UnpacedPermitBook(PermitBook):
+    """
+    Lets every actor collect as it likes, for experiments: only a pause holds them back.
+
+    What comes in faster than it is consumed must be dropped by who keeps it.
+    """
+
+    @property
+    def under_way(self) -> int:
+        """Transitions that are received and not yet consumed or dropped."""
+        return self._held
+
+    def paused(self) -> Changes:
+        """Grant nothing until `resumed`."""
+        super().paused()
+        for account in self._accounts.values():
+            account.permit = Permit(account.expected, NO_POLICY)
+        return {source: account.permit for source, account in self._accounts.items()}
+
+    def _grant(self) -> Changes:
+        changes: Changes = {}
+        if self._paused or self._published == NO_POLICY:
+            return changes
+        for source, account in self._accounts.items():
+            if account.permit.limit < UNLIMITED:
+                changes[source] = account.permit = Permit(UNLIMITED, NO_POLICY)
+        return changes

@@ -9,7 +9,9 @@ import time
 import zmq
 
 from asyncppo_ros.errors import AddressError
+from asyncppo_ros.transport.gatekeeper import Gatekeeper
 from asyncppo_ros.transport.intake import Intake
+from asyncppo_ros.transport.keys import LearnerKeys
 from asyncppo_ros.transport.messages import encode, Message
 from asyncppo_ros.transport.zeromq import bind, notice_cuts
 
@@ -30,7 +32,9 @@ class ZmqChunkReceiver:
     address : str
         To bind; ``tcp://127.0.0.1:*`` takes a free port.
     allow_plain_text : bool
-        Allow an address that other hosts reach.
+        Allow an address that other hosts reach though nothing is encrypted.
+    keys : LearnerKeys, optional
+        To encrypt with; then only those whose key is authorized can connect.
 
     Raises
     ------
@@ -39,17 +43,20 @@ class ZmqChunkReceiver:
 
     """
 
-    def __init__(self, intake: Intake, address: str, allow_plain_text: bool = False) -> None:
+    def __init__(self, intake: Intake, address: str, allow_plain_text: bool = False,
+                 keys: LearnerKeys | None = None) -> None:
         self._intake = intake
-        self._outbox: deque[tuple[bytes, Message]] = deque()
+        self._outbox: deque[tuple[bytes, Message, bytes | None]] = deque()
         self._closing = False
         self._thread: threading.Thread | None = None
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._set_options()
+        self._gatekeeper = keys and Gatekeeper(self._socket, keys, intake.refuse_connection)
         try:
-            self.address = bind(self._socket, address, allow_plain_text)
+            self.address = bind(self._socket, address, allow_plain_text, keys is not None)
         except AddressError:
+            self._dismiss()
             self._context.destroy(linger=0)
             raise
         self._wake_read, self._wake_write = os.pipe()
@@ -74,8 +81,9 @@ class ZmqChunkReceiver:
         self._wake()
         if self._thread:
             self._thread.join()
-        self._intake.post_to(lambda peer, message: None)
+        self._intake.post_to(lambda peer, message, payload=None: None)
         self._intake.leave_all()
+        self._dismiss()
         self._socket.close()
         self._context.term()
         os.close(self._wake_read)
@@ -87,11 +95,15 @@ class ZmqChunkReceiver:
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         notice_cuts(self._socket)
-        # Permits bound what comes in; a limit in messages would only hide a chunk.
-        self._socket.rcvhwm = 0
+        # Who claims to send more than any chunk is cut off before memory is taken for it.
+        self._socket.setsockopt(zmq.MAXMSGSIZE, self._intake.largest_frame)
 
-    def _post(self, peer: bytes, message: Message) -> None:
-        self._outbox.append((peer, message))
+    def _dismiss(self) -> None:
+        if self._gatekeeper is not None:
+            self._gatekeeper.close()
+
+    def _post(self, peer: bytes, message: Message, payload: bytes | None = None) -> None:
+        self._outbox.append((peer, message, payload))
         if threading.current_thread() is not self._thread:
             self._wake()
 
@@ -101,15 +113,28 @@ class ZmqChunkReceiver:
             os.write(self._wake_write, b'.')
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:
+            # Dead without a word, it would leave the learner to wait for ever.
+            self._intake.receiver_died(error)
+
+    def _serve(self) -> None:
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._wake_read, zmq.POLLIN)
+        watched = self._gatekeeper.sockets if self._gatekeeper else ()
+        for watch in watched:
+            poller.register(watch, zmq.POLLIN)
         while not self._closing:
             ready = dict(poller.poll(_TICK_MS))
             if self._wake_read in ready:
                 os.read(self._wake_read, 4096)
+            if self._gatekeeper is not None and any(watch in ready for watch in watched):
+                self._gatekeeper.serve()
             if self._socket in ready:
                 self._receive()
+            self._intake.drain()
             self._intake.expire()
             self._send()
 
@@ -124,9 +149,10 @@ class ZmqChunkReceiver:
 
     def _send(self) -> None:
         while self._outbox:
-            peer, message = self._outbox.popleft()
+            peer, message, payload = self._outbox.popleft()
+            frames = [peer, *encode(message)] + ([] if payload is None else [payload])
             try:
-                self._socket.send_multipart([peer, *encode(message)], zmq.NOBLOCK)
+                self._socket.send_multipart(frames, zmq.NOBLOCK)
             except zmq.ZMQError:
                 # Gone, or not reading: everything that matters is repeated with heartbeats.
                 continue

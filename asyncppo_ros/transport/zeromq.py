@@ -2,16 +2,23 @@
 
 import errno
 import ipaddress
+import struct
+import time
 import uuid
 
 import zmq
 
 from asyncppo_ros.errors import AddressError
+from asyncppo_ros.transport.keys import ActorKeys
 
 _PING_MS = 1000
 _PING_TIMEOUT_MS = 5000
 _RECONNECT_MS = 100
 _RECONNECT_MAX_MS = 1000
+# ZeroMQ gives up on a peer that refused it; an actor tries again this often.
+_KNOCK_AGAIN_S = 1.0
+# What stands for every interface of a host, and how this host reaches itself there.
+_WILDCARDS = {'0.0.0.0': '127.0.0.1', '*': '127.0.0.1', '[::]': '[::1]'}
 
 
 def notice_cuts(socket: zmq.Socket) -> None:
@@ -20,9 +27,26 @@ def notice_cuts(socket: zmq.Socket) -> None:
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _PING_TIMEOUT_MS)
 
 
-def bind(socket: zmq.Socket, address: str, allow_plain_text: bool) -> str:
+def connectable(address: str) -> str:
+    """Give the address by which this host reaches what is bound at `address`."""
+    scheme, _, rest = address.partition('://')
+    host, _, port = rest.rpartition(':')
+    return f'{scheme}://{_WILDCARDS[host]}:{port}' if host in _WILDCARDS else address
+
+
+def bind(socket: zmq.Socket, address: str, allow_plain_text: bool,
+         encrypted: bool = False) -> str:
     """
     Bind a socket.
+
+    Parameters
+    ----------
+    socket : zmq.Socket
+    address : str
+    allow_plain_text : bool
+        Allow an address that other hosts reach though nothing is encrypted.
+    encrypted : bool
+        The socket has keys, so any address will do.
 
     Returns
     -------
@@ -35,7 +59,8 @@ def bind(socket: zmq.Socket, address: str, allow_plain_text: bool) -> str:
         The address is in use, malformed, or reachable by other hosts without encryption.
 
     """
-    check_address(address, allow_plain_text)
+    check_address(address, allow_plain_text or encrypted)
+    _allow_ipv6(socket, address)
     try:
         socket.bind(address)
     except zmq.ZMQError as error:
@@ -47,9 +72,12 @@ def bind(socket: zmq.Socket, address: str, allow_plain_text: bool) -> str:
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
-def open_dealer(address: str) -> tuple[zmq.Context, zmq.Socket]:
+def open_dealer(address: str,
+                keys: ActorKeys | None = None) -> tuple[zmq.Context, zmq.Socket]:
     """
     Make the socket of an actor; it connects as soon as somebody is bound at the address.
+
+    With keys it speaks to the learner that has the secret of `keys.learner`, and to nobody else.
 
     Raises
     ------
@@ -67,6 +95,11 @@ def open_dealer(address: str) -> tuple[zmq.Context, zmq.Socket]:
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
     socket.linger = 0
     notice_cuts(socket)
+    _allow_ipv6(socket, address)
+    if keys is not None:
+        socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
+        socket.setsockopt(zmq.CURVE_SERVERKEY, keys.learner)
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
@@ -76,9 +109,72 @@ def open_dealer(address: str) -> tuple[zmq.Context, zmq.Socket]:
     return context, socket
 
 
-def check_address(address: str, allow_plain_text: bool) -> None:
+class Doorbell:
     """
-    Refuse an address that other hosts reach, unless that was asked for.
+    Rings again where an actor was turned away, and knows why it was.
+
+    Parameters
+    ----------
+    socket : zmq.Socket
+        From `open_dealer`.
+    address : str
+    encrypted : bool
+        The socket has keys.
+
+    Attributes
+    ----------
+    trouble : str
+        Why there is no connection, for people; '' = nothing is known to be wrong.
+
+    """
+
+    def __init__(self, socket: zmq.Socket, address: str, encrypted: bool) -> None:
+        self.trouble = ''
+        self._socket = socket
+        self._address = address
+        self._encrypted = encrypted
+        self._ring_at: float | None = None
+        self._monitor = socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+            | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+
+    def look(self) -> None:
+        """Note what has happened, and ring again when it is time."""
+        while self._monitor.poll(0):
+            kind, = struct.unpack('=H', self._monitor.recv_multipart()[0][:2])
+            self.trouble = '' if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED else self._why(kind)
+            if kind in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
+                self._ring_at = time.monotonic() + _KNOCK_AGAIN_S
+        if self._ring_at is not None and time.monotonic() >= self._ring_at:
+            self._ring_at = None
+            self._socket.disconnect(self._address)
+            self._socket.connect(self._address)
+
+    def close(self) -> None:
+        """Close, before the socket is closed."""
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+
+    def _why(self, kind: int) -> str:
+        if kind == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            return ("it does not know this actor's key: add the host with `asyncppo keys DIR "
+                    '--add NAME`, or copy the .key file into its learner/authorized folder')
+        if not self._encrypted:
+            return 'it may demand encryption: set transport.keys here too'
+        if kind == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            return 'it does not encrypt: set transport.keys there too'
+        return ('it may have other keys or none: copy learner.key from where `asyncppo keys` '
+                'made it, and set transport.keys there too')
+
+
+def _allow_ipv6(socket: zmq.Socket, address: str) -> None:
+    if '[' in address:
+        socket.setsockopt(zmq.IPV6, 1)
+
+
+def check_address(address: str, allow_any: bool) -> None:
+    """
+    Refuse an address that other hosts reach, unless any is allowed.
 
     Raises
     ------
@@ -87,7 +183,7 @@ def check_address(address: str, allow_plain_text: bool) -> None:
 
     """
     scheme, _, rest = address.partition('://')
-    if scheme != 'tcp' or allow_plain_text:
+    if scheme != 'tcp' or allow_any:
         return
     host = rest.rpartition(':')[0].strip('[]')
     try:
@@ -97,5 +193,6 @@ def check_address(address: str, allow_plain_text: bool) -> None:
     if not loopback:
         raise AddressError(
             f'transport.address = {address}: other hosts could reach it and chunks would go '
-            'unencrypted; use tcp://127.0.0.1:PORT, or allow it with '
-            '--transport.allow_plain_text true')
+            'unencrypted; use tcp://127.0.0.1:PORT, or make keys with `asyncppo keys DIR` and '
+            'set --transport.keys DIR, or allow plain text with --transport.allow_plain_text '
+            'true')

@@ -1,9 +1,9 @@
-"""GAE by hand, by limit, and against a double loop."""
+"""GAE and V-trace by hand, by limit, and against a double loop."""
 
 import numpy as np
 import pytest
 
-from asyncppo_ros.learning.advantages import gae, next_values
+from asyncppo_ros.learning.advantages import gae, next_values, vtrace
 
 
 def slow_gae(reward, value, next_value, ended, discount, gae_lambda):
@@ -76,3 +76,69 @@ def test_shapes_are_checked():
     ones = np.ones((3, 2), np.float32)
     with pytest.raises(ValueError, match='must have one shape'):
         gae(ones, ones[:2], ones, ones > 2.0, 0.9, 0.9)
+
+
+def slow_vtrace(reward, value, next_value, ended, ratio, discount, gae_lambda, max_ratio):
+    """Give the definition: v_t = V_t + Σ_k γ^k (Π c) ρ δ, and r + γ v' - V."""
+    steps, num_envs = reward.shape
+    target = value.astype(np.float64).copy()
+    for n in range(num_envs):
+        for t in range(steps):
+            weight = 1.0
+            for k in range(t, steps):
+                rho = min(ratio[k, n], max_ratio)
+                target[t, n] += weight * rho * (reward[k, n] + discount * next_value[k, n]
+                                                - value[k, n])
+                weight *= discount * gae_lambda * min(ratio[k, n], 1.0)
+                if ended[k, n]:
+                    break
+    advantage = np.zeros((steps, num_envs))
+    for n in range(num_envs):
+        for t in range(steps):
+            follows = t + 1 < steps and not ended[t, n]
+            # Within an episode next_value[t] = value[t + 1]; the target replaces it.
+            after = next_value[t, n] + (target[t + 1, n] - value[t + 1, n] if follows else 0.0)
+            advantage[t, n] = reward[t, n] + discount * after - value[t, n]
+    return advantage, target
+
+
+@pytest.mark.parametrize('max_ratio', [1.0, 2.0])
+@pytest.mark.parametrize('discount, gae_lambda', [(0.99, 0.95), (0.9, 0.0), (1.0, 1.0)])
+def test_vtrace_equals_the_definition(discount, gae_lambda, max_ratio):
+    rng = np.random.default_rng(2)
+    for _ in range(10):
+        steps = random_steps(rng)
+        ratio = np.exp(0.7 * rng.normal(size=steps[0].shape)).astype(np.float32)
+        found = vtrace(*steps, ratio, discount, gae_lambda, max_ratio)
+        for ours, theirs in zip(found, slow_vtrace(*steps, ratio, discount, gae_lambda,
+                                                   max_ratio)):
+            np.testing.assert_allclose(ours, theirs, atol=2e-5)
+
+
+def test_vtrace_by_hand():
+    reward = np.array([[1.0], [2.0]], np.float32)
+    value = np.array([[10.0], [20.0]], np.float32)
+    following = np.array([[20.0], [40.0]], np.float32)
+    ended = np.zeros((2, 1), bool)
+    ratio = np.array([[0.5], [4.0]], np.float32)
+    # ρ = 0.5, 1;  δ_1 = 2 + 0.5·40 - 20 = 2;  δ_0 = 0.5·(1 + 0.5·20 - 10) = 0.5
+    # v_1 = 20 + 2;  v_0 = 10 + 0.5 + 0.5·1·0.5·2 = 11
+    # A_1 = 2 + 0.5·40 - 20 = 2;  A_0 = 1 + 0.5·22 - 10 = 2: no ρ in it
+    advantage, target = vtrace(reward, value, following, ended, ratio, 0.5, 1.0)
+    np.testing.assert_allclose(target, [[11.0], [22.0]])
+    np.testing.assert_allclose(advantage, [[2.0], [2.0]])
+
+
+def test_vtrace_of_fresh_samples_has_the_targets_of_gae():
+    steps = random_steps(np.random.default_rng(4))
+    ones = np.ones_like(steps[0])
+    np.testing.assert_allclose(vtrace(*steps, ones, 0.99, 0.95)[1], gae(*steps, 0.99, 0.95)[1],
+                               atol=1e-5)
+
+
+def test_vtrace_has_no_ratio_in_the_advantage():
+    """The last step of a chunk bootstraps from V alone: its advantage must not see ρ."""
+    steps = random_steps(np.random.default_rng(5))
+    small, large = (vtrace(*steps, np.full_like(steps[0], ratio), 0.99, 0.95)[0][-1]
+                    for ratio in (0.1, 1.0))
+    np.testing.assert_array_equal(small, large)

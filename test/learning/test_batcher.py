@@ -89,3 +89,42 @@ def test_a_waiting_learner_is_woken():
     assert batcher.next_batch(Identity(1, 0), 0, 10.0) is not None
     assert time.monotonic() - begun < 5.0
     timer.join()
+
+
+def test_the_oldest_policy_goes_first_and_of_equals_the_first_to_arrive():
+    batcher = Batcher(8, 8)
+    for sequence, version in enumerate((3, 2, 3, 2)):
+        batcher.offer(chunk(version, sequence=sequence), 0)
+    order = [one.sequence for _ in range(2)
+             for one in batcher.next_batch(Identity(1, 3), 0, 0.0).chunks]
+    assert order == [1, 3, 0, 2]
+
+
+def test_a_source_with_a_stricter_limit_goes_before_others():
+    batcher = Batcher(8, 8)
+    for sequence, target_lag in enumerate((4, 4, 1, 4)):
+        batcher.offer(chunk(2, sequence=sequence), 0, target_lag=target_lag)
+    assert batcher.next_batch(Identity(1, 2), 0, 0.0).chunks[0].sequence == 2
+
+
+def test_a_source_may_have_a_bound_of_its_own():
+    dropped = []
+    batcher = Batcher(8, 2, dropped.extend)
+    batcher.offer(chunk(0, sequence=0), 0)
+    batcher.offer(chunk(0, sequence=1), 0, max_policy_lag=5)
+    batcher.offer(chunk(4, sequence=2), 0, max_policy_lag=0)
+    batcher.offer(chunk(5, sequence=3), 0, max_policy_lag=0)
+    batch = batcher.next_batch(Identity(1, 5), 0, 0.0)
+    assert [one.sequence for one in batch.chunks] == [1, 3]
+    assert [one.sequence for one in dropped] == [0, 2]
+
+
+def test_what_is_beyond_the_capacity_is_dropped_oldest_first():
+    dropped = []
+    batcher = Batcher(8, 8, dropped.extend, capacity=12)
+    for sequence, version in enumerate((1, 0, 2, 3)):
+        batcher.offer(chunk(version, sequence=sequence), 0)
+    assert [one.sequence for one in dropped] == [1] and batcher.transitions == 12
+    batcher.offer(chunk(0, 9, sequence=4), 0)
+    # Older than all that waits: it is the first to go, but makes no room for itself.
+    assert dropped[1].sequence == 4 and batcher.transitions == 12

@@ -180,3 +180,41 @@ def test_the_verb_says_what_is_wrong_with_its_folder(tmp_path):
     (tmp_path / 'books.json').write_text('{"actors": 3}')
     with pytest.raises(RunError, match='not the books of a run'):
         run(tmp_path)
+
+
+def test_an_actor_that_joined_after_the_checkpoint_is_in_the_books(tmp_path):
+    """The learner was killed; the actor comes back, or is lost with all that it made."""
+    (tmp_path / 'books').mkdir()
+    for back in (True, False):
+        source = Source(3, 1 if back else 2)
+        ledger = ActorLedger(source, tmp_path)
+        for _ in range(5):
+            ledger.stepped(10)
+            ledger.completed(10)
+        books = Books(tmp_path, {'accounts': []})
+        assert source in books.alive()
+        if back:
+            # The learner that died had acknowledged its first three chunks.
+            books.joined(source, 3, 30)
+            assert books.expected(source) == 3
+            books.received(source, 10)
+            books.consumed(source, 10)
+        books.gone(source)
+        row = next(row for row in books.table() if row['incarnation'] == source.incarnation)
+        assert row['produced'] == 50 and row['consumed'] == (10 if back else 0)
+        assert row['lost_in_crash'] == (40 if back else 50)
+        assert books.check() == []
+
+
+def test_a_restored_learner_takes_what_an_actor_still_has(tmp_path):
+    """More chunks have passed since the checkpoint than any check of sequences allows."""
+    source = Source(0, 1)
+    books = Books(tmp_path)
+    books.joined(source)
+    books.received(source, 10)
+    restored = Books(tmp_path, books.state())
+    restored.joined(source, 5000, 50_000)
+    assert restored.expected(source) == 5000
+    restored.received(source, 10)
+    restored.gone(source, Counters(5001, 50_010, 0))
+    assert restored.check() == []

@@ -15,6 +15,7 @@ from asyncppo_ros.learning.metrics import (
     EpisodeWindow,
     evaluation_row,
     EVALUATOR_METRICS,
+    HISTOGRAMS,
     JsonlWriter,
     LEARNER_METRICS,
     METRICS,
@@ -39,7 +40,7 @@ def test_learner_and_evaluator_share_out_the_metrics():
 
 def test_markdown_table_has_one_line_per_metric():
     lines = metrics_table().splitlines()
-    assert len(lines) == 2 + len(METRICS)
+    assert len(lines) == 2 + len(METRICS) + len(HISTOGRAMS)
     assert '| `kl` | nat | ' in metrics_table()
 
 

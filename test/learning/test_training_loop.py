@@ -34,7 +34,7 @@ class DirectSource:
     def updated(self, version):
         self.told.append(('updated', version))
 
-    def published(self, identity):
+    def published(self, identity, data=None):
         self.told.append(('published', identity))
 
     def restored(self, identity):

@@ -118,3 +118,65 @@ def test_a_term_that_never_moved_is_not_blown_up():
     np.testing.assert_allclose(scale, [1.0, 0.5])
     shift, scale = normalizer_arrays(np.array([5.0]), np.array([9.0]), 0.0)
     assert shift == [0.0] and scale == [1.0]
+
+
+KEY, OTHER_KEY = bytes(range(32)), bytes(32)
+
+
+@pytest.fixture(scope='module')
+def signed():
+    learner = make_learner()
+    learner.signing_key = KEY
+    return learner.snapshot()
+
+
+def test_a_signed_policy_is_read_with_its_key_and_without_any(signed, tmp_path):
+    path = tmp_path / 'policy.safetensors'
+    path.write_bytes(signed.data)
+    assert read_artefact(path, KEY).card == read_artefact(path).card
+    assert PolicySnapshot.from_bytes(signed.data, KEY).identity == signed.identity
+    # The library reads it as before, and the signature is no part of what is signed.
+    assert safetensors.numpy.load(signed.data).keys() == signed.artefact.tensors.keys()
+    metadata, _ = parse_safetensors(signed.data)
+    unsigned = PolicySnapshot.make({key: value for key, value in signed.card.items()
+                                    if key != 'hash'}, signed.artefact.tensors)
+    assert unsigned.card['hash'] == signed.card['hash'] and len(metadata['signature']) == 64
+
+
+def test_a_policy_without_the_right_signature_is_refused(signed, snapshot, tmp_path):
+    with pytest.raises(ArtefactError, match='is signed with another key'):
+        parse_artefact(signed.data, OTHER_KEY)
+    path = tmp_path / 'policy.safetensors'
+    path.write_bytes(snapshot.data)
+    with pytest.raises(ArtefactError, match='policy .*safetensors: is not signed'):
+        read_artefact(path, KEY)
+
+
+def resigned(signed, signature):
+    """Give the same policy with another signature."""
+    tensors = {name: np.array(tensor) for name, tensor in signed.artefact.tensors.items()}
+    return safetensors.numpy.save(tensors, {
+        'card': json.dumps(signed.card, sort_keys=True), 'signature': signature})
+
+
+@pytest.mark.parametrize('signature', ['', 'x', '0' * 64, 'ä' * 64, '\ud7ff'])
+def test_a_made_up_signature_is_refused(signed, signature):
+    with pytest.raises(ArtefactError, match='is signed with another key'):
+        parse_artefact(resigned(signed, signature), KEY)
+
+
+def test_the_signature_of_another_policy_is_refused(signed):
+    learner = make_learner()
+    learner.signing_key, learner.policy_version = KEY, 9
+    metadata, _ = parse_safetensors(learner.snapshot().data)
+    with pytest.raises(ArtefactError, match='is signed with another key'):
+        parse_artefact(resigned(signed, metadata['signature']), KEY)
+
+
+def test_every_altered_byte_of_a_signed_policy_is_refused(signed):
+    rng = np.random.default_rng(3)
+    for position in rng.integers(0, len(signed.data), 300):
+        data = bytearray(signed.data)
+        data[position] ^= 1 << rng.integers(8)
+        with pytest.raises(ArtefactError):
+            parse_artefact(bytes(data), KEY)

@@ -6,8 +6,8 @@ import pytest
 from asyncppo_ros.errors import TaskError
 from asyncppo_ros.simulation import registry
 
-LIST = ('reach, cartpole_swingup, HalfCheetah-v5, Hopper-v5, Walker2d-v5, Ant-v5, Humanoid-v5, '
-        'gymnasium:ID, my_pkg.my_module:MyTask')
+LIST = ('reach, cartpole_swingup, quadruped_walk, HalfCheetah-v5, Hopper-v5, Walker2d-v5, Ant-v5, '
+        'Humanoid-v5, gymnasium:ID, my_pkg.my_module:MyTask')
 
 
 @pytest.mark.parametrize('name', [*registry.TASKS, 'gymnasium:Pendulum-v1'])

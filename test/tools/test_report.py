@@ -163,3 +163,14 @@ def test_settings_of_an_older_run_that_no_longer_exist_are_passed_over(tmp_path)
                                      ('learner.ppo.clip_ratio', 0.1, 0.2)]
     (run / 'config.yaml').unlink()
     assert changed_settings(run) == []
+
+
+def test_histograms_of_the_run_are_added_up_and_drawn(tmp_path):
+    rows = [{'env_steps': 1, 'policy_lag_histogram': [5], 'sample_age_histogram': [0] * 18 + [7]},
+            {'env_steps': 2, 'policy_lag_histogram': [1, 0, 4]}, {'env_steps': 3}]
+    assert curves.total_counts(rows, 'policy_lag_histogram').tolist() == [6, 0, 4]
+    assert not curves.total_counts(rows, 'missing').any()
+    sizes = [len(curves.draw(rows[:count], [], 'title')) for count in (1, 2)]
+    pictures = [curves.draw([{'env_steps': 1, 'kl': 1.0, **extra}], [], 'title') for extra in
+                ({}, {'policy_lag_histogram': [0, 9]}, {'policy_lag_histogram': [0, 0]})]
+    assert len(pictures[1]) > len(pictures[0]) == len(pictures[2]) and min(sizes) > 1000

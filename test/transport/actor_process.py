@@ -28,8 +28,10 @@ def main():
     parser.add_argument('address')
     parser.add_argument('actor_id', type=int)
     parser.add_argument('--step_s', type=float, default=0.0005)
+    parser.add_argument('--kind', default='auto')
     arguments = parser.parse_args()
-    sender = ZmqChunkSender(arguments.address, hello(arguments.actor_id, LAYOUT, 3, 4))
+    sender = ZmqChunkSender(arguments.address, hello(arguments.actor_id, LAYOUT, 3, 4),
+                            kind=arguments.kind)
     while not (sender.connect(1.0) or sender.stopped):
         pass
     while not sender.stopped:

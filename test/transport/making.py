@@ -5,7 +5,7 @@ import numpy as np
 from asyncppo_ros.chunk import Identity, INTEGERS, Layout
 from asyncppo_ros.learning.batcher import Batcher
 from asyncppo_ros.learning.books import Books
-from asyncppo_ros.transport.admission import Session
+from asyncppo_ros.transport.admission import MAX_TRANSITIONS, Session
 from asyncppo_ros.transport.intake import Intake
 from asyncppo_ros.transport.payload import ChunkBuffer
 from asyncppo_ros.transport.permits import PermitBook
@@ -44,10 +44,12 @@ def make_chunk(steps=4, num_envs=3, capacity=None, layout=LAYOUT, seed=0, **inte
 
 
 def make_intake(batch_size=24, target_lag=1, run_dir='', state=None, warnings=None,
-                identity=FIRST, publish=True, heartbeat_s=0.05, timeout_s=1.0, max_policy_lag=8):
+                identity=FIRST, publish=True, heartbeat_s=0.05, timeout_s=1.0, max_policy_lag=8,
+                max_transitions=MAX_TRANSITIONS):
     """Make everything a learner has beside the socket."""
     warnings = [] if warnings is None else warnings
-    intake = Intake(Session(RUN_ID, LAYOUT, str(run_dir), heartbeat_s, timeout_s),
+    intake = Intake(Session(RUN_ID, LAYOUT, str(run_dir), heartbeat_s, timeout_s,
+                            max_transitions),
                     PermitBook(batch_size, target_lag, identity),
                     Batcher(batch_size, max_policy_lag), Books(run_dir or None, state),
                     warnings.append)

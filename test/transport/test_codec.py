@@ -1,5 +1,6 @@
 """The codec: what was sent arrives, everything else is refused by cause."""
 
+import copy
 import dataclasses
 import struct
 import zlib
@@ -213,3 +214,36 @@ def test_nothing_is_accepted_that_differs_from_what_was_sent():
         else:
             assert frames == original
     assert refused > 19_000
+
+
+def test_pads_are_zero_and_what_lies_in_them_does_not_matter():
+    memory = np.full(ChunkBuffer.capacity(LAYOUT, 1, 1), 255, np.uint8)
+    buffer = ChunkBuffer(LAYOUT, 1, 1, memory)
+    for name in ('observation', 'action', 'behaviour_log_prob', 'behaviour_parameters',
+                 'reward', 'terminated', 'truncated'):
+        getattr(buffer, name)[...] = 0
+    chunk = buffer.finish({name: 1 for name in INTEGERS}, np.zeros((0, 5)), np.zeros((0, 2)),
+                          np.zeros((0, 3)))
+    header, payload = frames_of(chunk)
+    assert payload == bytes(len(payload))
+    plan = payload_plan(Sizes(1, 1, 0, 0), LAYOUT)
+    assert plan.pads
+    for pad in plan.pads:
+        memory[pad] = 255
+    assert_equal(chunk, decode_chunk(encode_chunk(chunk, LAYOUT), LAYOUT, 1))
+
+
+def test_a_chunk_beyond_all_measure_is_refused():
+    large = LAYOUT._replace(observation_size=10 ** 6)
+    header, payload = encode_chunk(make_chunk(layout=large), large)
+    header = bytearray(header[:-4])
+    header[_STEPS_AT:_STEPS_AT + 4] = struct.pack('<I', 1000)
+    header += struct.pack('<I', zlib.crc32(payload, zlib.crc32(header)))
+    assert cause_of([bytes(header), payload], layout=large, max_transitions=10 ** 6) == 'sizes'
+
+
+def test_a_copy_of_a_chunk_is_encoded_as_it_is():
+    chunk = make_chunk()
+    copied = copy.deepcopy(chunk)
+    copied.reward[...] = 7.0
+    assert_equal(copied, decode_chunk(frames_of(copied), LAYOUT, 1000))

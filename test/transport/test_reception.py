@@ -9,11 +9,11 @@ import pytest
 from asyncppo_ros.chunk import Identity, Source
 from asyncppo_ros.errors import RunError
 from asyncppo_ros.transport import messages
+from asyncppo_ros.transport.admission import LagLimits
 from asyncppo_ros.transport.codec import encode_chunk
 from asyncppo_ros.transport.in_memory import InMemoryChunkSender
 from asyncppo_ros.transport.messages import ChunkNotice, encode, hello
 from asyncppo_ros.transport.pending import Pending, PendingChunks
-from asyncppo_ros.transport.policy_channel import InMemoryPolicyChannel
 
 ACTOR = Source(1, 1)
 SIZE = 12
@@ -45,7 +45,8 @@ class Line:
 def test_an_actor_is_welcomed_with_a_permit():
     line = Line()
     line.intake.leave(b'one')
-    welcome, permit = line.say(hello(1, LAYOUT, 3, 4))
+    welcome, news, permit = line.say(hello(1, LAYOUT, 3, 4))
+    assert news == messages.News(*FIRST)
     assert (welcome.run_id, welcome.generation, welcome.incarnation) == (RUN_ID, 1, 2)
     assert permit.limit > 0 and permit.minimum == FIRST
     assert line.intake.sources == [Source(1, 2)]
@@ -58,6 +59,8 @@ def test_an_actor_is_welcomed_with_a_permit():
     ({'terms': 'goal'}, 'terms of reach differs'),
     ({'run_id': 5}, 'run differs'),
     ({'num_envs': 0}, 'actor.num_envs = 0'),
+    ({'target_lag': 9}, 'actor.max_policy_lag 8 is below actor.target_lag 9'),
+    ({'max_policy_lag': 0}, 'actor.max_policy_lag 0 is below actor.target_lag 1'),
     ({'incarnation': 1}, r'actor 1 \(incarnation 1\) is already connected')])
 def test_an_actor_that_does_not_fit_is_told_why(change, words):
     line = Line()
@@ -153,6 +156,32 @@ def test_duplicates_gaps_and_late_chunks_are_told_apart():
     assert line.intake.chunks_received == 2
     totals = line.intake.books_totals()
     assert totals['lost_in_crash'] == 2 * SIZE and totals['in_flight'] == 2 * SIZE
+
+
+def test_a_source_is_held_to_limits_of_its_own():
+    line = Line(batch_size=12, target_lag=2, max_policy_lag=2)
+    line.intake.leave(b'one')
+    loose = dataclasses.replace(hello(2, LAYOUT, 3, 4), target_lag=5, max_policy_lag=6)
+    line.intake._session = line.intake._reception._session = dataclasses.replace(
+        line.intake._session, limits=LagLimits(2, 2, 3))
+    strict = dataclasses.replace(loose, target_lag=1)
+    assert 'must be at least learner.publish_updates - 1 = 2' in line.say(strict, b'two')[0].text
+    line.say(loose, b'two')
+    line.say(chunk_frames(actor_id=2), b'two')
+    line.intake.published(Identity(1, 6))
+    batch = line.intake.next_batch(Identity(1, 6), 0, 0.0)
+    assert batch.lag_versions.maximum == 6 and line.intake.chunks_dropped == 0
+    assert line.intake._permits.target_lag_of(Source(2, 1)) == 5
+
+
+def test_chunks_that_were_ended_early_are_counted():
+    line = Line()
+    line.say(chunk_frames(0))
+    assert line.intake.chunks_cut == 0
+    cut = make_chunk(2, 3, sequence=1)
+    notice = ChunkNotice(1, 6, SIZE, 0)
+    line.say([*encode(notice), *(bytes(frame) for frame in encode_chunk(cut, LAYOUT))])
+    assert (line.intake.chunks_received, line.intake.chunks_cut) == (2, 1)
 
 
 def test_a_stranger_is_asked_who_it_is():
@@ -265,15 +294,3 @@ def test_dropped_chunks_make_room():
     assert line.intake.next_batch(Identity(2, 5), 0, 0.0) is None
     assert line.intake.books_totals()['dropped_by_age'] == 12
     assert line.answers[-1] == messages.PermitMessage(2, 2, 5, 1)
-
-
-def test_the_policy_channel_gives_the_newest():
-    channel = InMemoryPolicyChannel()
-    assert channel.newest() is None
-    channel.publish(b'a', Identity(1, 3))
-    assert channel.newest() == b'a'
-    assert channel.newest(Identity(1, 4)) is None
-    channel.publish(b'b', Identity(2, 0))
-    assert channel.newest(Identity(1, 4)) == b'b'
-    with pytest.raises(ValueError, match='policy 1.9 is not newer than 2.0'):
-        channel.publish(b'c', Identity(1, 9))

@@ -42,6 +42,25 @@ def report(settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]],
             'rows': list(rows), **more}
 
 
+def check(name: str, value: float, needed: str, passed: bool) -> dict[str, Any]:
+    """
+    Compare a number with what was asked for.
+
+    Returns
+    -------
+    dict
+        ``name, value, needed`` (in words) and ``passed``.
+
+    """
+    return {'name': name, 'value': value, 'needed': needed, 'passed': bool(passed)}
+
+
+def verdict(checks: Sequence[Mapping[str, Any]]) -> str:
+    """Say each check in a line."""
+    return '\n'.join(f'{"ok    " if entry["passed"] else "FAILED"}  {entry["name"]}: '
+                     f'{entry["value"]:.4g}, needed {entry["needed"]}' for entry in checks)
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Lay rows out for a terminal."""
     heads = ['name', 'median', 'mean', 'min', 'max', 'unit']

@@ -1,0 +1,64 @@
+"""
+What the supervisors of a run tell of their actors, in files that the learner and people read.
+
+``RUN/actors.json`` is that of the supervisor whose actors begin with number 0; one that begins
+with K writes ``actors-K.json``, so that no two write the same file.
+"""
+
+from collections.abc import Sequence
+import json
+import os
+import pathlib
+import socket
+from typing import Any
+
+from asyncppo_ros.run import replace_file
+
+RUNNING, RESTARTING = 'running', 'restarting'
+QUARANTINED, FINISHED = 'quarantined', 'finished'
+
+
+def states_file(run_dir: str | os.PathLike[str], first_actor_id: int) -> pathlib.Path:
+    """Say where a supervisor writes."""
+    name = f'actors-{first_actor_id}.json' if first_actor_id else 'actors.json'
+    return pathlib.Path(run_dir) / name
+
+
+def write_states(path: pathlib.Path, states: Sequence[dict[str, Any]]) -> None:
+    """
+    Write the states of a supervisor's actors, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        From `states_file`.
+    states : sequence of dict
+        ``actor_id``, ``state`` (running, restarting, quarantined, finished), ``pid`` (0 = none),
+        ``crashes`` in a row, ``reason`` of the last one.
+
+    Raises
+    ------
+    OSError
+        The disk is full or read-only.
+
+    """
+    content = {'host': socket.gethostname(), 'supervisor': os.getpid(), 'actors': list(states)}
+    replace_file(path, (json.dumps(content, indent=1) + '\n').encode())
+
+
+def read_states(run_dir: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Read the states of all actors of a run, in the order of their numbers."""
+    states: list[dict[str, Any]] = []
+    for path in sorted(pathlib.Path(run_dir).glob('actors*.json')):
+        try:
+            content = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue  # of no use now; it is written again with the next change
+        states += [{**state, 'host': content['host']} for state in content['actors']]
+    return sorted(states, key=lambda state: state['actor_id'])
+
+
+def quarantined(run_dir: str | os.PathLike[str]) -> list[str]:
+    """Say in a line each which actors are not restarted any more, and why."""
+    return [f'actor {state["actor_id"]} on {state["host"]} is quarantined: {state["reason"]}'
+            for state in read_states(run_dir) if state['state'] == QUARANTINED]

@@ -1,0 +1,78 @@
+"""How sure a measured difference or slope is: bootstrap intervals."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+RESAMPLES = 2000
+# A slope of all pairs of so many points is as good as one of more, and quick.
+MOST_POINTS = 200
+CONFIDENCE = 0.95
+
+
+class Estimate(NamedTuple):
+    """A value and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def mean_difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray,
+                    seed: int = 0) -> Estimate:
+    """Give mean(first) - mean(second) of two independent samples, by the bootstrap."""
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    rng = np.random.default_rng(seed)
+    resampled = (a[rng.integers(len(a), size=(RESAMPLES, len(a)))].mean(1)
+                 - b[rng.integers(len(b), size=(RESAMPLES, len(b)))].mean(1))
+    return Estimate(float(a.mean() - b.mean()), *_ends(resampled))
+
+
+def slope(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> float:
+    """Give the median of the slopes of all pairs of points (Theil-Sen)."""
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    first, second = np.triu_indices(len(x), 1)
+    run = x[second] - x[first]
+    apart = run != 0.0
+    return float(np.median((y[second] - y[first])[apart] / run[apart]))
+
+
+def slope_estimate(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray,
+                   seed: int = 0, resamples: int = 200) -> Estimate:
+    """
+    Give the `slope` with an interval that holds for neighbours that resemble each other.
+
+    What remains beside the line is resampled in blocks of √n neighbours, which are moved around
+    a circle.
+
+    Parameters
+    ----------
+    x, y : float [n]
+        n ≥ 3; more than `MOST_POINTS` are averaged in groups.
+    seed, resamples : int
+
+    """
+    x, y = _thinned(np.asarray(x, np.float64)), _thinned(np.asarray(y, np.float64))
+    value = slope(x, y)
+    rest = y - value * x
+    count, block = len(x), max(1, round(len(x) ** 0.5))
+    rng = np.random.default_rng(seed)
+    found = np.empty(resamples)
+    for index in range(resamples):
+        starts = rng.integers(count, size=-(-count // block))
+        order = (starts[:, None] + np.arange(block)).reshape(-1)[:count] % count
+        found[index] = slope(x, value * x + rest[order])
+    return Estimate(value, *_ends(found))
+
+
+def _thinned(values: np.ndarray) -> np.ndarray:
+    size = -(-len(values) // MOST_POINTS)
+    whole = len(values) // size * size
+    return values[:whole].reshape(-1, size).mean(1)
+
+
+def _ends(resampled: np.ndarray) -> tuple[float, float]:
+    tail = 50.0 * (1.0 - CONFIDENCE)
+    low, high = np.percentile(resampled, [tail, 100.0 - tail])
+    return float(low), float(high)
