@@ -171,6 +171,48 @@ class ActorConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class RandomizationConfig:
+    """How simulations differ from the model, from each other, and from step to step."""
+
+    mass: float = setting(
+        0.0, 'Mass and inertia of every body, times a factor within 1 ± this.', low=0.0,
+        high=0.9)
+    friction: float = setting(
+        0.0, 'Sliding friction of all surfaces of an environment, times a factor within 1 ± '
+        'this.', low=0.0, high=0.9)
+    gains: float = setting(
+        0.0, 'Stiffness and damping of every position or velocity actuator, times a factor '
+        'within 1 ± this.', low=0.0, high=0.9)
+    motor_strength: float = setting(
+        0.0, 'Largest force of every actuator (gear of a motor), times a factor within 1 ± this.',
+        low=0.0, high=0.9)
+    joint_damping: float = setting(
+        0.0, 'Damping and friction loss of every joint, times a factor within 1 ± this.', low=0.0,
+        high=0.9)
+    sensor_noise: float = setting(
+        0.0, 'Noise of every measured observation term, as a multiple of its usual noise.',
+        low=0.0, high=100.0)
+    sensor_bias: float = setting(
+        0.0, 'Offset of every measured number, new in each episode, uniform within ± this '
+        'multiple of its usual noise.', low=0.0, high=100.0)
+    observation_delay: int = setting(
+        0, 'Measured terms are late by up to this, drawn for each episode.',
+        unit='control steps', low=0, high=50)
+    action_delay: int = setting(
+        0, 'Actions take effect late by up to this, drawn for each episode.',
+        unit='control steps', low=0, high=50)
+    push_interval: float = setting(
+        0.0, 'Mean time between pushes of a robot with a free base; 0 = none.', unit='s',
+        low=0.0, high=3600.0)
+    push_velocity: float = setting(
+        0.5, 'Largest change of the horizontal velocity by a push, in each axis.', unit='m/s',
+        low=0.0, high=10.0)
+    initial_state: float = setting(
+        0.0, 'Further noise of the joint positions at the start of an episode, uniform within ± '
+        'this.', unit='rad|m', low=0.0, high=3.0)
+
+
+@dataclasses.dataclass(frozen=True)
 class TransportConfig:
     """Chunks and permits between actors and the learner."""
 
@@ -231,6 +273,7 @@ class Config:
     num_actors: int = setting(0, 'Actor processes on this host; auto follows the cores.',
                               low=1, high=4096, words={'auto': 0})
     actor: ActorConfig = dataclasses.field(default_factory=ActorConfig)
+    randomization: RandomizationConfig = dataclasses.field(default_factory=RandomizationConfig)
     policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
     learner: LearnerConfig = dataclasses.field(default_factory=LearnerConfig)
     transport: TransportConfig = dataclasses.field(default_factory=TransportConfig)

@@ -43,7 +43,8 @@ def train_local(config: Config, run_id: int = 1,
     """
     seed = environment_seed(config.seed, actor_id=0, incarnation=1)
     environment = make(config.task, config.actor.num_envs, seed,
-                       random_episode_start=config.actor.random_episode_start)
+                       random_episode_start=config.actor.random_episode_start,
+                       randomization=config.randomization)
     rollout = Rollout(environment, config.actor.chunk_length, (config.seed, 0, 1))
     learner = learner or Learner(config, environment.describe(), environment.observation_size,
                                  environment.action_size, run_id)

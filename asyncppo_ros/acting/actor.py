@@ -104,7 +104,7 @@ class Actor:
 
     def _greeting(self) -> Hello:
         config = self.config
-        sample = make(config.task, 1, config.seed)
+        sample = make(config.task, 1, config.seed, randomization=config.randomization)
         try:
             greeting = hello(self._actor_id, layout_of(sample), config.actor.num_envs,
                              config.actor.chunk_length)
@@ -124,7 +124,8 @@ class Actor:
         config = self.config
         environment = make(config.task, config.actor.num_envs,
                            environment_seed(config.seed, actor_id, incarnation),
-                           random_episode_start=config.actor.random_episode_start)
+                           random_episode_start=config.actor.random_episode_start,
+                           randomization=config.randomization)
         return Rollout(environment, config.actor.chunk_length,
                        (config.seed, actor_id, incarnation))
 

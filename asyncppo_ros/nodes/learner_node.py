@@ -158,7 +158,7 @@ def run(arguments: list[str], stop: StopRequest) -> int:
 
 def _train(node: LearnerNode, stop: StopRequest) -> int:
     run_, config = _open(node.config, node.warn)
-    environment = make(config.task, 1, config.seed)
+    environment = make(config.task, 1, config.seed, randomization=config.randomization)
     layout, task = layout_of(environment), environment.describe()
     environment.close()
     learner = Learner(config, task, layout.observation_size, layout.action_size,

@@ -54,6 +54,10 @@ class Term:
         Age of the newest value that is given [control steps].
     history : int
         How many successive values are given, oldest first.
+    noise : float
+        Usual noise of the sensor: its standard deviation, in `unit`.  Training may add it.
+    measured : bool
+        By a sensor, with noise and delay; False for what a policy knows by itself.
 
     """
 
@@ -68,10 +72,12 @@ class Term:
     scale: float = 1.0
     delay: int = 0
     history: int = 1
+    noise: float = 0.0
+    measured: bool = True
 
     def processed(self, **changes: Any) -> 'Term':
         """
-        Give this term with another name, clip, scale, delay or history.
+        Give this term with another name, clip, scale, delay, history or noise.
 
         Raises
         ------
@@ -80,7 +86,7 @@ class Term:
 
         """
         changed = dataclasses.replace(self, **changes)
-        for name, low in (('clip', 0.0), ('delay', 0), ('history', 1)):
+        for name, low in (('clip', 0.0), ('delay', 0), ('history', 1), ('noise', 0.0)):
             value = getattr(changed, name)
             if not value >= low:
                 raise TaskError(f'observation term {self.name!r}: {name} = {value}: must be at '
@@ -88,7 +94,7 @@ class Term:
         return changed
 
     def card(self) -> dict[str, Any]:
-        """Give everything but the function, in JSON types."""
+        """Give what makes the term again, in JSON types."""
         return {'term': self.reference, 'parameters': dict(self.parameters), 'name': self.name,
                 'size': self.size, 'unit': self.unit, 'simulation_only': self.simulation_only,
                 'clip': self.clip, 'scale': self.scale, 'delay': self.delay,
@@ -158,7 +164,7 @@ def joint_position(joints: Sequence[str], offset: Sequence[float] = ()) -> Term:
         raise TaskError(f'observation term joint_position: {len(names)} joints but {len(zero)} '
                         'offsets')
     return Term(lambda state: state.joint_position[:, state.columns(names)] - zero,
-                len(names), 'rad|m')
+                len(names), 'rad|m', noise=0.01)
 
 
 @factory
@@ -169,7 +175,7 @@ def joint_direction(joints: Sequence[str]) -> Term:
     def function(state: RobotState) -> np.ndarray:
         angle = state.joint_position[:, state.columns(names)]
         return np.concatenate((np.cos(angle), np.sin(angle)), axis=1)
-    return Term(function, 2 * len(names))
+    return Term(function, 2 * len(names), noise=0.01)
 
 
 @factory
@@ -177,38 +183,40 @@ def joint_velocity(joints: Sequence[str]) -> Term:
     """Give joint velocities [rad/s] or [m/s]."""
     names = tuple(joints)
     return Term(lambda state: state.joint_velocity[:, state.columns(names)],
-                len(names), 'rad/s|m/s')
+                len(names), 'rad/s|m/s', noise=0.5)
 
 
 @factory
 def joint_effort(joints: Sequence[str]) -> Term:
     """Give joint efforts [N m] or [N]."""
     names = tuple(joints)
-    return Term(lambda state: state.joint_effort[:, state.columns(names)], len(names), 'N m|N')
+    return Term(lambda state: state.joint_effort[:, state.columns(names)], len(names), 'N m|N',
+                noise=0.5)
 
 
 @factory
 def base_angular_velocity() -> Term:
     """Give the angular velocity of the base in its own frame [rad/s]."""
-    return Term(lambda state: state.base_angular_velocity, 3, 'rad/s')
+    return Term(lambda state: state.base_angular_velocity, 3, 'rad/s', noise=0.1)
 
 
 @factory
 def projected_gravity() -> Term:
     """Give the unit vector of gravity in the frame of the base."""
-    return Term(lambda state: state.projected_gravity, 3)
+    return Term(lambda state: state.projected_gravity, 3, noise=0.02)
 
 
 @factory
 def command(name: str, size: int, unit: str = '') -> Term:
     """Give what people or the task ask for."""
-    return Term(lambda state: state.commanded(name), size, unit, f'command {name}')
+    return Term(lambda state: state.commanded(name), size, unit, f'command {name}',
+                measured=False)
 
 
 @factory
 def last_action(size: int) -> Term:
     """Give the policy's own last action in (-1, 1)."""
-    return Term(lambda state: state.last_action, size)
+    return Term(lambda state: state.last_action, size, measured=False)
 
 
 @factory
@@ -229,7 +237,7 @@ def tip_to_goal(chain: Chain | Mapping[str, Any], goal: str = 'goal',
         joints = state.joint_position[:, state.columns(arm.joints)]
         vector = state.commanded(goal) - arm.tip(joints)
         return arm.turned_with(turned_with, joints, vector) if turned_with else vector
-    return Term(function, 3, 'm')
+    return Term(function, 3, 'm', noise=0.002)
 
 
 def _find(reference: str) -> Callable[..., Term]:

@@ -23,8 +23,8 @@ class Physics:
 
     Parameters
     ----------
-    model : mujoco.MjModel
-        Shared by all.
+    models : list of mujoco.MjModel
+        Of each environment; they may be one and the same.
     state : SimulationState
         Receives positions, velocities, forces and fields.
     substeps : int
@@ -34,19 +34,21 @@ class Physics:
 
     """
 
-    def __init__(self, model: mujoco.MjModel, state: SimulationState, substeps: int,
+    def __init__(self, models: list[mujoco.MjModel], state: SimulationState, substeps: int,
                  keyframe: int = -1) -> None:
-        self._model = model
+        self._models = models
         self._state = state
         self._substeps = substeps
         self._keyframe = keyframe
-        self._data = [mujoco.MjData(model) for _ in range(state.num_envs)]
+        self._data = [mujoco.MjData(model) for model in models]
         #: Actuator commands, float64 [N, nu]; written by the owner before `step`.
-        self.control = np.zeros((state.num_envs, model.nu))
+        self.control = np.zeros((state.num_envs, models[0].nu))
         self._bound = [
-            (data, data.ctrl, command, data.qpos, qpos, data.qvel, qvel, data.qfrc_actuator, force)
-            for data, command, qpos, qvel, force in zip(
-                self._data, self.control, state.qpos, state.qvel, state.actuator_force)]
+            (model, data, data.ctrl, command, data.qpos, qpos, data.qvel, qvel,
+             data.qfrc_actuator, force)
+            for model, data, command, qpos, qvel, force in zip(
+                models, self._data, self.control, state.qpos, state.qvel,
+                state.actuator_force)]
         self._fields = [([getattr(data, name).reshape(-1) for data in self._data],
                          rows.reshape(-1)) for name, rows in state.fields.items()]
         self._complete = any(name in _AFTER_CONSTRAINTS for name in state.fields)
@@ -55,8 +57,8 @@ class Physics:
 
     def step(self) -> None:
         """Make one control step in every environment and bring the state up to date."""
-        step, model, substeps = mujoco.mj_step, self._model, self._substeps
-        for (data, control, command, qpos, qpos_row, qvel, qvel_row, force,
+        step, substeps = mujoco.mj_step, self._substeps
+        for (model, data, control, command, qpos, qpos_row, qvel, qvel_row, force,
              force_row) in self._bound:
             control[...] = command
             step(model, data, substeps)
@@ -64,7 +66,7 @@ class Physics:
             qvel_row[...] = qvel
             force_row[...] = force
         if self._complete:
-            for data in self._data:
+            for model, data in zip(self._models, self._data):
                 mujoco.mj_rnePostConstraint(model, data)
         for views, flat in self._fields:
             np.concatenate(views, out=flat)
@@ -83,13 +85,18 @@ class Physics:
         self._warnings = warnings
         return np.flatnonzero([counter.any() for counter in self._counters])
 
+    def push(self, environments: np.ndarray, change: np.ndarray) -> None:
+        """Change the horizontal velocity of some bases by float64 [P, 2] [m/s]."""
+        for index, difference in zip(environments.tolist(), change):
+            self._data[index].qvel[:2] += difference
+
     def nominal(self, index: int) -> None:
         """Put one environment and its rows to the nominal start pose, at rest."""
-        data = self._data[index]
+        model, data = self._models[index], self._data[index]
         if self._keyframe < 0:
-            mujoco.mj_resetData(self._model, data)
+            mujoco.mj_resetData(model, data)
         else:
-            mujoco.mj_resetDataKeyframe(self._model, data, self._keyframe)
+            mujoco.mj_resetDataKeyframe(model, data, self._keyframe)
         self._state.qpos[index] = data.qpos
         self._state.qvel[index] = data.qvel
 
@@ -98,7 +105,7 @@ class Physics:
         data, state = self._data[index], self._state
         data.qpos[:] = state.qpos[index]
         data.qvel[:] = state.qvel[index]
-        mujoco.mj_forward(self._model, data)
+        mujoco.mj_forward(self._models[index], data)
         state.actuator_force[index] = data.qfrc_actuator
         for name, rows in state.fields.items():
             rows[index] = getattr(data, name)

@@ -4,8 +4,10 @@ import importlib
 
 import numpy as np
 
+from asyncppo_ros.config import RandomizationConfig
 from asyncppo_ros.errors import TaskError
 from asyncppo_ros.simulation.environment import Environment
+from asyncppo_ros.simulation.randomization import is_on
 from asyncppo_ros.simulation.simulation import BatchedSimulation
 from asyncppo_ros.simulation.task import Task
 
@@ -30,8 +32,8 @@ def task_names() -> list[str]:
     return [*TASKS, 'gymnasium:ID', 'my_pkg.my_module:MyTask']
 
 
-def make(task_name: str, num_envs: int, seed: int,
-         random_episode_start: bool = False) -> Environment:
+def make(task_name: str, num_envs: int, seed: int, random_episode_start: bool = False,
+         randomization: RandomizationConfig | None = None) -> Environment:
     """
     Make the environments of a task.
 
@@ -46,20 +48,25 @@ def make(task_name: str, num_envs: int, seed: int,
         Of all random numbers; environment i uses (seed, i).
     random_episode_start : bool
         Cut the first episode of each environment at a random length.
+    randomization : RandomizationConfig, optional
+        How the environments differ from the model; by default they do not.
 
     Raises
     ------
     TaskError, ResourceError
-        The task is unknown or has an error.
+        The task is unknown or has an error, or is none that can be randomized.
 
     """
     if task_name.startswith(_GYMNASIUM):
         from asyncppo_ros.simulation.gymnasium_adapter import GymnasiumBatch
 
+        if randomization is not None and is_on(randomization):
+            raise TaskError(f'task {task_name}: environments of Gymnasium cannot be randomized; '
+                            'leave the settings of randomization. at their defaults')
         return GymnasiumBatch(task_name[len(_GYMNASIUM):], num_envs, seed, random_episode_start)
     reference = TASKS.get(task_name, task_name)
     return BatchedSimulation(_task(task_name, reference), num_envs, seed, random_episode_start,
-                             task_name)
+                             task_name, randomization)
 
 
 def check(environment: Environment) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from asyncppo_ros.config import RandomizationConfig
 from asyncppo_ros.errors import TaskError
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.observation import Observation
+from asyncppo_ros.simulation import randomization
 from asyncppo_ros.simulation.environment import StepResult
 from asyncppo_ros.simulation.episodes import Episodes, generators
 from asyncppo_ros.simulation.model import actuators_of, find_model, load_model, require
@@ -16,6 +18,8 @@ from asyncppo_ros.simulation.physics import Physics
 from asyncppo_ros.simulation.state import allocate, field_shape
 from asyncppo_ros.simulation.task import Task
 
+_FREE = int(mujoco.mjtJoint.mjJNT_FREE)
+_ONE_AXIS = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
 
 class BatchedSimulation:
     """
@@ -37,6 +41,8 @@ class BatchedSimulation:
         is left out of the `episodes` of the results.
     name : str
         The name under which the task was found; by default 'module:Class'.
+    settings : RandomizationConfig, optional
+        How the environments differ from the model; by default they do not.
 
     Raises
     ------
@@ -46,7 +52,7 @@ class BatchedSimulation:
     """
 
     def __init__(self, task: Task, num_envs: int, seed: int, random_episode_start: bool = False,
-                 name: str = '') -> None:
+                 name: str = '', settings: RandomizationConfig | None = None) -> None:
         kind = type(task)
         self.task = name or f'{kind.__module__}:{kind.__qualname__}'
         self._title = f'task {kind.__qualname__}'
@@ -64,7 +70,8 @@ class BatchedSimulation:
         self.action_size = self._actions.size
         self._actuators = actuators_of(model, self._actions.joints, self._title)
         keyframe = require(model, 'key', task.keyframe, self._title) if task.keyframe else -1
-        self._make_state(model, substeps, keyframe)
+        self._settings = settings or RandomizationConfig()
+        self._make_state(model, substeps, keyframe, seed)
         self._generators = generators(seed, num_envs)
         self._episodes = Episodes(self.state.steps, round(task.time_limit / task.control_dt),
                                   self._generators, random_episode_start)
@@ -93,12 +100,16 @@ class BatchedSimulation:
         """
         state, task = self.state, self._task
         state.last_action[...] = action
-        self._actions.command(state.last_action, state, self._command)
+        disturbances = self._disturbances
+        effective = disturbances.action(state.last_action) if disturbances else state.last_action
+        self._actions.command(effective, state, self._command)
         if self._command is not self._physics.control:
             self._physics.control[:, self._actuators] = self._command
         state.previous_qpos[...] = state.qpos
         state.previous_qvel[...] = state.qvel
         task.before_step(state)
+        if disturbances:
+            self._physics.push(*disturbances.pushes())
         self._physics.step()
         unstable = self._physics.unstable()
         if len(unstable):
@@ -109,6 +120,8 @@ class BatchedSimulation:
         if len(unstable):
             terminated[unstable] = True
         self._observation.observe(state, out)
+        if disturbances:
+            disturbances.observation(out)
         self._episodes.count(reward)
         truncated = self._episodes.steps >= self._episodes.limit
         truncated &= ~terminated
@@ -119,25 +132,34 @@ class BatchedSimulation:
         Give what the card of an artefact says of the task (JSON types only).
 
         Keys: task, control_dt, observation (entries of `Observation.card`), action
-        (`ActionMap.card`), start_pose (joint to position [rad] or [m]), deployable, and
-        simulation_only (names of the terms that no robot can measure).
+        (`ActionMap.card`), start_pose (joint to position [rad] or [m]), deployable,
+        simulation_only (names of the terms that no robot can measure), and randomization
+        (the settings; empty = none).
         """
         return {'task': self.task, 'control_dt': self.control_dt,
                 'observation': self._observation.card(), 'action': self._actions.card(),
                 'start_pose': dict(self._start_pose),
                 'deployable': not self._observation.simulation_only,
-                'simulation_only': list(self._observation.simulation_only)}
+                'simulation_only': list(self._observation.simulation_only),
+                'randomization': randomization.card(self._settings)}
 
     def close(self) -> None:
         """Free what the environment holds; MuJoCo's memory goes with the last reference."""
 
-    def _make_state(self, model: mujoco.MjModel, substeps: int, keyframe: int) -> None:
+    def _make_state(self, model: mujoco.MjModel, substeps: int, keyframe: int,
+                    seed: int) -> None:
         task, data = self._task, mujoco.MjData(model)
         self.model = model
         self.state = allocate(model, self.num_envs, self.action_size, task.control_dt,
                               task.commands, task.memory,
                               {name: field_shape(data, name) for name in task.data_fields})
-        self._physics = Physics(model, self.state, substeps, keyframe)
+        models = randomization.randomized_models(model, self.num_envs, seed, self._settings)
+        self._physics = Physics(models, self.state, substeps, keyframe)
+        self._joints = model.jnt_qposadr[np.isin(model.jnt_type, _ONE_AXIS)]
+        self._disturbances = randomization.Disturbances(
+            self._settings, self._observation.terms, self.state, seed,
+            free_base=bool(model.njnt) and model.jnt_type[0] == _FREE) \
+            if randomization.is_on(self._settings) else None
         self._physics.nominal(0)
         columns = self.state.columns(self._actions.joints)
         self.state.refresh()
@@ -156,12 +178,17 @@ class BatchedSimulation:
         for index in environments.tolist():
             self._physics.nominal(index)
             self._task.reset(state, index, self._generators[index])
+            if self._disturbances:
+                self._disturbances.shift_start(index, self._generators[index], self._joints)
             self._physics.begin(index)
         state.previous_qpos[environments] = state.qpos[environments]
         state.previous_qvel[environments] = state.qvel[environments]
         state.refresh()
         self._actions.reset(state, environments)
         self._observation.reset(state, environments, out)
+        if self._disturbances:
+            self._disturbances.begin(environments)
+            self._disturbances.first_observation(environments, out)
 
     def _end(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
              unstable: np.ndarray, out: np.ndarray) -> StepResult:

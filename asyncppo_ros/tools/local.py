@@ -20,7 +20,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     run.lock()
     from asyncppo_ros.simulation.registry import make
     from asyncppo_ros.train_local import train_local
-    environment = make(config.task, 1, config.seed)
+    environment = make(config.task, 1, config.seed, randomization=config.randomization)
     learner = Learner(config, environment.describe(), environment.observation_size,
                       environment.action_size, run.facts()['run_id'])
     environment.close()
