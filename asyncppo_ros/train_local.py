@@ -9,9 +9,7 @@ fresh.  With one seed it gives the same metrics bit for bit, times apart.
 from collections.abc import Callable
 import time
 
-import numpy as np
-
-from asyncppo_ros.acting.rollout import Rollout, Stamp
+from asyncppo_ros.acting.rollout import environment_seed, Rollout, Stamp
 from asyncppo_ros.chunk import Chunk
 from asyncppo_ros.config import Config
 from asyncppo_ros.learning.learner import Learner
@@ -70,9 +68,3 @@ def train_local(config: Config, run_id: int = 1,
             break
     environment.close()
     return learner
-
-
-def environment_seed(seed: int, actor_id: int, incarnation: int) -> int:
-    """Give the seed of one actor's environments: another for each start of each actor."""
-    sequence = np.random.SeedSequence((seed, actor_id, incarnation))
-    return int(sequence.generate_state(1, np.uint32)[0]) >> 1

@@ -166,6 +166,14 @@ def test_every_file_has_a_room():
     assert not names
 
 
+def test_an_actor_needs_no_torch():
+    """It would cost each of them more than 100 MB and a second."""
+    result = subprocess.run(
+        [sys.executable, '-c', 'import sys, asyncppo_ros.acting.actor; '
+         'sys.exit("torch" in sys.modules)'], cwd=ROOT, timeout=60, check=False)
+    assert result.returncode == 0
+
+
 @pytest.mark.parametrize('module', ['asyncppo_ros', 'asyncppo_ros.nodes.main',
                                     'asyncppo_ros.tools.cli', 'asyncppo_ros.robot'])
 def test_importing_it_imports_nothing_heavy(module):

@@ -2,8 +2,9 @@
 
 import math
 
+from asyncppo_ros.acting.rollout import environment_seed
 from asyncppo_ros.config import ActorConfig, Config, LearnerConfig, PpoConfig
-from asyncppo_ros.train_local import environment_seed, train_local
+from asyncppo_ros.train_local import train_local
 
 # Seconds differ from run to run; nothing else may.
 TIMES = ('time_s', 'env_steps_per_s', 'update_time')

@@ -6,12 +6,11 @@ import functools
 import math
 import time
 
-from asyncppo_ros.acting.rollout import layout_of, Rollout, Stamp
+from asyncppo_ros.acting.rollout import environment_seed, layout_of, Rollout, Stamp
 from asyncppo_ros.chunk import Identity, NO_POLICY
 from asyncppo_ros.config import Config
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.simulation.registry import make
-from asyncppo_ros.train_local import environment_seed
 from asyncppo_ros.transport.keys import actor_keys
 from asyncppo_ros.transport.messages import Hello, hello
 from asyncppo_ros.transport.policy_channel import PolicySubscriber

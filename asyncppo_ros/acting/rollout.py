@@ -33,6 +33,12 @@ def layout_of(environment: Environment) -> Layout:
                   2 * environment.action_size, f'{names}#{digest}')
 
 
+def environment_seed(seed: int, actor_id: int, incarnation: int) -> int:
+    """Give the seed of one actor's environments: another for each start of each actor."""
+    sequence = np.random.SeedSequence((seed, actor_id, incarnation))
+    return int(sequence.generate_state(1, np.uint32)[0]) >> 1
+
+
 class Rollout:
     """
     Collects chunks; episodes run on from one chunk to the next.
