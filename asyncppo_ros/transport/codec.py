@@ -10,7 +10,7 @@ A chunk as bytes: one fixed header and one payload of raw arrays.
 No pickle, and nothing is believed: `decode_chunk` checks everything before it returns anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 import math
 import struct
@@ -30,6 +30,7 @@ from asyncppo_ros.errors import CodecError
 from asyncppo_ros.transport.payload import (
     Memory,
     packed_chunk,
+    packed_chunks,
     packing_of,
     payload_plan,
     payload_views,
@@ -207,6 +208,39 @@ def checked_chunk(integers: Sequence[int], memory: Memory, plan: PayloadPlan) ->
     return chunk
 
 
+def checked_chunks(integers: Sequence[Sequence[int]], memory: np.ndarray,
+                   plans: Sequence[PayloadPlan]) -> list[Chunk | CodecError]:
+    """
+    Give what `checked_chunk` gives or raises for each of some chunks of equal T and N.
+
+    Parameters
+    ----------
+    integers : sequence of sequence of int
+        For each of `chunk.INTEGERS` its values in all chunks, checked.
+    memory : uint64 [chunks, words]
+        Each row is a payload, and zero after it.
+    plans : sequence of PayloadPlan
+
+    """
+    chunks = packed_chunks(integers, memory, plans)
+    flags = plans[0].flags
+    floats = memory.view(_FLOAT)
+    if not (math.isfinite(einsum('ij->', floats[:, :flags.start >> 2]))
+            and math.isfinite(einsum('ij->', floats[:, flags.stop >> 2:]))):
+        return [_chunk_or_error(checked_arrays, chunk) for chunk in chunks]
+    flagged = np.bitwise_or.reduce(memory[:, flags.start >> 3:flags.stop >> 3], axis=1).tolist()
+    return [_chunk_or_error(_check_ends, chunk) if flag or plan.ends else chunk
+            for chunk, flag, plan in zip(chunks, flagged, plans)]
+
+
+def _chunk_or_error(check: Callable[[Chunk], object], chunk: Chunk) -> Chunk | CodecError:
+    try:
+        check(chunk)
+    except CodecError as error:
+        return error
+    return chunk
+
+
 def checked_arrays(chunk: Chunk) -> Chunk:
     """
     Give a chunk, whose shapes and types are right, if its numbers are right too.
@@ -251,27 +285,23 @@ def _zeros(length: int) -> bytes:
 
 
 def _check_ends(chunk: Chunk) -> None:
-    terminated = chunk.terminated.tobytes()
-    for name, values in (('terminated', terminated), ('truncated', chunk.truncated.tobytes())):
-        if values.translate(None, b'\0\1'):
-            raise CodecError('bools', f'{name} has a value other than 0 and 1')
+    terminated, truncated = chunk.terminated.tobytes(), chunk.truncated.tobytes()
+    if (terminated + truncated).translate(None, b'\0\1'):
+        raise CodecError('bools', 'terminated or truncated has a value other than 0 and 1')
     # Ends are few: lists of them are several times as fast as arrays.
-    truncated = _places_of_ones(chunk.truncated.tobytes())
-    if any(terminated[place] for place in truncated):
-        raise CodecError('ends', 'a step is both terminated and truncated')
-    steps, num_envs = chunk.reward.shape
-    final_index = chunk.final_index.tolist()
-    named = sorted([step * num_envs + env for step, env in final_index
-                    if 0 <= step < steps and 0 <= env < num_envs])
-    if len(named) < len(final_index):
-        raise CodecError('final_index', 'an index lies outside the chunk')
-    if named != truncated:
+    places = _places_of_ones(truncated)
+    num_envs = chunk.reward.shape[1]
+    if sorted(chunk.final_index.tolist()) != [[*divmod(place, num_envs)] for place in places]:
         raise CodecError('final_index', 'does not name the truncated steps')
-    ends = terminated.count(1) + len(truncated)
-    if len(chunk.episodes) > ends or not all(
-            length >= 1.0 and success in (-1.0, 0.0, 1.0)
-            for _, length, success in chunk.episodes.tolist()):
-        raise CodecError('episodes', 'more episodes than ends, or impossible numbers')
+    for place in places:
+        if terminated[place]:
+            raise CodecError('ends', 'a step is both terminated and truncated')
+    episodes = chunk.episodes.tolist()
+    if len(episodes) > terminated.count(1) + len(places):
+        raise CodecError('episodes', 'more episodes than ends')
+    for _, length, success in episodes:
+        if not (length >= 1.0 and success in (-1.0, 0.0, 1.0)):
+            raise CodecError('episodes', 'impossible numbers of an episode')
 
 
 def _places_of_ones(flags: bytes) -> list[int]:

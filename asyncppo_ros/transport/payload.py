@@ -5,7 +5,7 @@ The arrays lie in the order of `chunk.ARRAYS`, each at a multiple of 8 bytes, so
 bytes can lie in a message, in a shared-memory slot, or where a rollout writes (`ChunkBuffer`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import functools
 import math
 from typing import Any, NamedTuple
@@ -53,13 +53,14 @@ class PayloadPlan(NamedTuple):
         Bytes of the payload.
     dtype : dtype
         Of all these bytes as one item.
-    places : tuple of Place
-        Of the arrays that have items, in the order of `chunk.ARRAYS`.
+    steps, ends : tuple of Place
+        Of the arrays that have items, in the order of `chunk.ARRAYS`: those of every step, and
+        those that come with the ends of episodes.
     empty : dict from str to array
         The arrays that have none; chunks share them.
     flags : slice
         The bytes of `terminated` and `truncated`; the floats of every step lie before them,
-        what comes with the ends of episodes after them.
+        `ends` after them.
     pads : tuple of slice
         The bytes between two arrays, which are zero.
     sizes : Sizes
@@ -70,7 +71,8 @@ class PayloadPlan(NamedTuple):
     offsets: dict[str, int]
     length: int
     dtype: np.dtype
-    places: tuple[Place, ...]
+    steps: tuple[Place, ...]
+    ends: tuple[Place, ...]
     empty: dict[str, np.ndarray]
     flags: slice
     pads: tuple[slice, ...]
@@ -79,7 +81,7 @@ class PayloadPlan(NamedTuple):
 
 
 # Chunks differ in little: how many steps, and how many ends.
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=64)
 def payload_plan(sizes: Sizes, layout: Layout) -> PayloadPlan:
     """
     Say where each array of a payload lies.
@@ -105,8 +107,9 @@ def payload_plan(sizes: Sizes, layout: Layout) -> PayloadPlan:
         if end < position:
             pads.append(slice(end, position))
     flags = slice(offsets['terminated'], offsets['final_observation'])
-    return PayloadPlan(offsets, length, np.dtype((np.void, length)), tuple(places), empty, flags,
-                       tuple(pads), sizes, layout)
+    steps = tuple(place for place in places if place.offset < flags.stop)
+    return PayloadPlan(offsets, length, np.dtype((np.void, length)), steps,
+                       tuple(places[len(steps):]), empty, flags, tuple(pads), sizes, layout)
 
 
 def payload_length(sizes: Sizes, layout: Layout) -> int:
@@ -130,7 +133,7 @@ def payload_views(memory: Memory, plan: PayloadPlan) -> dict[str, Any]:
     views = plan.empty.copy()
     # Done for every chunk: a field of one array is had in half the time of an array.
     whole = np.ndarray((), plan.dtype, memory)
-    for name, dtype, offset in plan.places:
+    for name, dtype, offset in plan.steps + plan.ends:
         views[name] = whole.getfield(dtype, offset)
     return views
 
@@ -154,6 +157,37 @@ def packed_chunk(integers: Iterable[int], memory: Memory, plan: PayloadPlan) -> 
     chunk = object.__new__(Chunk)
     object.__setattr__(chunk, '__dict__', fields)
     return chunk
+
+
+def packed_chunks(integers: Sequence[Sequence[int]], memory: np.ndarray,
+                  plans: Sequence[PayloadPlan]) -> list[Chunk]:
+    """
+    Make chunks of equal T and N.
+
+    Parameters
+    ----------
+    integers : sequence of sequence of int
+        For each of `chunk.INTEGERS` its values in all chunks.
+    memory : uint64 [chunks, words]
+        Each row begins with a payload; every chunk keeps all of it.
+    plans : sequence of PayloadPlan
+
+    """
+    payloads = memory.view((np.void, memory.shape[1] * 8))[:, 0]
+    # What all have is taken out of all at once, one array after the other.
+    steps = [payloads.getfield(dtype, offset) for _, dtype, offset in plans[0].steps]
+    names = (*INTEGERS, *(name for name, _, _ in plans[0].steps))
+    make, set_field = object.__new__, object.__setattr__
+    chunks = []
+    for row, (plan, values) in enumerate(zip(plans, zip(*integers, *steps))):
+        fields = plan.empty.copy()
+        fields.update(zip(names, values))
+        for name, dtype, offset in plan.ends:
+            fields[name] = payloads.getfield(dtype, offset)[row]
+        chunk = make(Chunk)
+        set_field(chunk, '__dict__', fields)
+        chunks.append(chunk)
+    return chunks
 
 
 def packing_of(chunk: Chunk) -> tuple[Memory, PayloadPlan] | None:

@@ -272,7 +272,8 @@ class ZmqChunkSender(ChunkSender):
             self._learned_of(Identity(message.generation, message.version))
         elif isinstance(message, messages.Policy):
             self._policy = rest[0] if rest and len(rest[0]) == message.size else None
-        elif isinstance(message, messages.Who):
+        elif isinstance(message, messages.Who) and self.welcomed:
+            # More of them may answer what was sent before the next hello, which offers a ring.
             self.welcomed, self._hello_at = False, 0.0
             self._pending.acknowledged(self._ring.acknowledged())
             self._ring.session_over()

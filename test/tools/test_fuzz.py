@@ -8,7 +8,7 @@ import pytest
 
 from asyncppo_ros.errors import CodecError
 from asyncppo_ros.tools.bench import fuzz, oracle
-from asyncppo_ros.transport import codec, messages, ring
+from asyncppo_ros.transport import codec, messages, payload, ring
 
 
 def failure_of(count=3000):
@@ -39,7 +39,10 @@ def test_nothing_is_found_in_20_000_messages():
     (codec.zlib, 'crc32', lambda data, start=0: 0),
     (messages, '_fits', lambda kind, values: True),
     (messages, 'MAX_INTEGER', 2 ** 63),
-    (ring, '_checksum', lambda memory, offset, length: 7)])
+    (ring, '_checksum', lambda memory, length: 7),
+    (ring, 'checked_chunks', payload.packed_chunks),
+    (ring.RingReader, '_plans_of_alike', lambda reader, headers, columns: [
+        next(iter(reader._plans.values()))] * len(headers))])
 def test_a_check_that_is_missing_is_found(monkeypatch, module, name, fault):
     monkeypatch.setattr(module, name, fault)
     failure = failure_of(12_000)

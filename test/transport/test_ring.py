@@ -16,7 +16,7 @@ import pytest
 from test_codec import assert_equal
 from test_zmq import LearnerProcess, poll_until, send_next, SIZE, wait_for
 
-from asyncppo_ros.chunk import Chunk, INTEGERS, Source
+from asyncppo_ros.chunk import ARRAYS, Chunk, INTEGERS, Source
 from asyncppo_ros.errors import CodecError, RunError
 from asyncppo_ros.transport import ring
 from asyncppo_ros.transport.messages import Bell, Bye, ChunkNotice, encode, hello, Who
@@ -26,7 +26,7 @@ from asyncppo_ros.transport.sender import ZmqChunkSender
 
 PAGE, HEADER, PAYLOAD = 4096, struct.Struct('<2Q4q9q4I2QI'), 192
 # Places in the header of a slot.
-PLACE, CHECKSUM, TRUNCATIONS, LENGTH = 0, 1, -5, -3
+PLACE, CHECKSUM, RUN, TRUNCATIONS, LENGTH, DIGEST = 0, 1, 6, -5, -3, -2
 
 
 class Pair:
@@ -49,6 +49,9 @@ class Pair:
         """Give the bytes of a slot, writable."""
         start = PAGE + place % self.writer.slots * self.stride
         return memoryview(self.writer._memory)[start:start + self.stride]
+
+    def length(self, place):
+        return HEADER.unpack_from(self.slot(place))[LENGTH]
 
     def alter(self, place, **values):
         """Change fields of a header and make its CRC right again."""
@@ -140,14 +143,14 @@ def test_a_bell_rings_once_until_it_is_silenced():
     assert pair.writer.bell_is_due()
 
 
-def flip(pair, position):
-    pair.slot(1)[position] ^= 0x10
+def flip(pair, place, position):
+    pair.slot(place)[position] ^= 0x10
 
 
 @pytest.mark.parametrize('damage, cause', [
-    (lambda pair: flip(pair, PAYLOAD + 40), 'crc'),
-    (lambda pair: flip(pair, 8), 'crc'),
-    (lambda pair: flip(pair, HEADER.size - 1), 'crc'),
+    (lambda pair: flip(pair, 1, PAYLOAD + 40), 'crc'),
+    (lambda pair: flip(pair, 1, 8), 'crc'),
+    (lambda pair: flip(pair, 1, HEADER.size - 1), 'crc'),
     (lambda pair: pair.alter(1, PLACE=5), 'crc'),
     (lambda pair: pair.alter(1, CHECKSUM=3), 'crc'),
     (lambda pair: pair.alter(1, LENGTH=2 ** 63), 'length'),
@@ -160,6 +163,169 @@ def test_a_damaged_slot_is_refused_and_the_next_one_read(damage, cause):
     damage(pair)
     assert pair.causes() == ['passed', cause, 'passed']
     assert pair.writer.taken == 3
+
+
+def ended_chunk(sequence):
+    """Give a chunk of 4 × 3 with as many ends as its sequence says, up to 3."""
+    if sequence % 3 == 0:
+        chunk = dataclasses.replace(make_chunk(seed=sequence, sequence=sequence), **{
+            'final_observation': np.zeros((0, 5), np.float32),
+            'final_index': np.zeros((0, 2), np.int32),
+            'episodes': np.zeros((0, 3), np.float32)})
+        chunk.truncated[...] = chunk.terminated[...] = False
+        return chunk
+    chunk = make_chunk(seed=sequence, sequence=sequence)
+    if sequence % 3 == 1:
+        return chunk
+    chunk.truncated[1:3, 2] = True
+    index = np.array([[2, 2], [0, 0], [1, 2]], np.int32)
+    return dataclasses.replace(
+        chunk, final_index=index, final_observation=np.full((3, 5), sequence, np.float32),
+        episodes=np.array([[1, 2, -1]] * 4, np.float32))
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """Note how many slots were taken at once."""
+    found = []
+    take = ring.RingReader._take_several
+    monkeypatch.setattr(ring.RingReader, '_take_several', lambda reader, head: (
+        found.append(take(reader, head)), found[-1])[1])
+    return lambda: [len(items) for items in found if items]
+
+
+def knowing(slots):
+    """Give a ring whose reader has seen the shapes of `ended_chunk`."""
+    pair = Pair(slots=slots)
+    for sequence in range(3):
+        pair.publish(ended_chunk(sequence))
+    assert [type(chunk) for chunk in pair.taken()] == [Chunk] * 3
+    return pair
+
+
+def test_slots_that_wait_are_taken_together(batches):
+    pair = knowing(slots=40)
+    originals = [pair.publish(ended_chunk(sequence)) for sequence in range(3, 36)]
+    items = list(pair.reader.drain())
+    assert batches() == [16, 16]
+    for original, item in zip(originals, items, strict=True):
+        assert_equal(original, item.chunk)
+        assert item.notice == ChunkNotice(original.sequence, 12, 7, 8)
+        for name, *_ in ARRAYS:
+            array = getattr(item.chunk, name)
+            assert not array.flags.writeable or array.size == 0
+            assert not np.shares_memory(array, np.frombuffer(pair.writer._memory, np.uint8))
+    assert pair.writer.taken == 36
+
+
+def test_slots_are_taken_together_up_to_where_the_ring_begins_again(batches):
+    pair = knowing(slots=8)
+    for sequence in range(3, 53):
+        if not pair.writer.has_room:
+            assert [chunk.sequence for chunk in pair.taken()] == list(
+                range(sequence - 8, sequence))
+        pair.publish(ended_chunk(sequence))
+    assert batches() == [5, 3] * 6
+
+
+@pytest.mark.parametrize('damage, cause, together', [
+    (lambda pair, slot: flip(pair, slot, PAYLOAD + 40), 'crc', [4]),
+    (lambda pair, slot: flip(pair, slot, PAYLOAD + pair.length(slot) - 1), 'crc', [4]),
+    (lambda pair, slot: flip(pair, slot, 8), 'crc', [4, 10]),
+    (lambda pair, slot: flip(pair, slot, HEADER.size - 1), 'crc', [4, 10]),
+    (lambda pair, slot: pair.alter(slot, PLACE=slot + 40), 'crc', [4, 10]),
+    (lambda pair, slot: pair.alter(slot, CHECKSUM=3), 'crc', [4]),
+    (lambda pair, slot: pair.alter(slot, LENGTH=2 ** 63), 'length', [4, 10]),
+    (lambda pair, slot: pair.alter(slot, TRUNCATIONS=2), 'length', [4, 10]),
+    (lambda pair, slot: pair.alter(slot, TRUNCATIONS=2 ** 32 - 1), 'sizes', [4, 10]),
+    (lambda pair, slot: pair.alter(slot, RUN=-1), 'integers', [10]),
+    (lambda pair, slot: pair.alter(slot, DIGEST=1), 'layout', [4, 10]),
+    (lambda pair, slot: flip(pair, slot, HEADER.size), 'passed', [4, 10])])
+@pytest.mark.parametrize('slot', [3, 7, 17])
+def test_only_the_damaged_one_of_those_taken_together_is_refused(batches, damage, cause,
+                                                                 together, slot):
+    pair = knowing(slots=40)
+    originals = [pair.publish(ended_chunk(sequence)) for sequence in range(3, 18)]
+    damage(pair, slot)
+    items = list(pair.reader.drain())
+    wanted = ['passed'] * 15
+    wanted[slot - 3] = cause
+    assert [getattr(item.chunk, 'cause', 'passed') for item in items] == wanted
+    for original, item in zip(originals, items):
+        if isinstance(item.chunk, Chunk):
+            assert_equal(original, item.chunk)
+    assert slot != 7 or batches() == together
+    assert pair.writer.taken == 18
+
+
+@pytest.mark.parametrize('name, value, cause', [
+    ('reward', np.nan, 'not_finite'), ('observation', np.inf, 'not_finite'),
+    ('final_observation', -np.inf, 'not_finite'), ('episodes', np.nan, 'not_finite'),
+    ('final_index', 3, 'final_index'), ('truncated', True, 'final_index'),
+    ('episodes', 7.0, 'episodes'), ('reward', 3e38, 'passed')])
+def test_numbers_of_one_do_not_hurt_those_taken_with_it(batches, name, value, cause):
+    pair = knowing(slots=40)
+    originals = [ended_chunk(sequence) for sequence in range(3, 15)]
+    getattr(originals[5], name).flat[-2 if name == 'reward' else -1] = value
+    if value == 3e38:
+        originals[5].reward[...] = value
+    for original in originals:
+        pair.publish(original)
+    wanted = ['passed'] * 12
+    wanted[5] = cause
+    received = pair.taken()
+    assert [getattr(chunk, 'cause', 'passed') for chunk in received] == wanted
+    assert batches() == [12]
+    for original, chunk in zip(originals, received):
+        if isinstance(chunk, Chunk):
+            assert_equal(original, chunk)
+
+
+def test_flags_that_are_no_bools_are_found_among_many(batches):
+    pair = knowing(slots=40)
+    for sequence in range(3, 15):
+        chunk = ended_chunk(sequence)
+        chunk.terminated.view(np.uint8)[3, 2] = 2 * (sequence == 6)
+        pair.publish(chunk)
+    assert pair.causes() == ['passed'] * 3 + ['bools'] + ['passed'] * 8
+    assert batches() == [12]
+
+
+def test_a_slot_that_changes_while_many_are_copied_is_looked_at_alone(batches, monkeypatch):
+    pair = knowing(slots=40)
+    originals = [pair.publish(ended_chunk(sequence)) for sequence in range(3, 15)]
+    copy = np.copyto
+
+    def late(to, source):
+        copy(to, source)
+        pair.slot(8)[0] ^= 1
+        monkeypatch.setattr(ring.np, 'copyto', copy)
+
+    monkeypatch.setattr(ring.np, 'copyto', late)
+    monkeypatch.setattr(ring.time, 'sleep', lambda seconds: pair.slot(8).__setitem__(0, 8))
+    received = pair.taken()
+    assert batches() == [5]
+    for original, chunk in zip(originals, received, strict=True):
+        assert_equal(original, chunk)
+
+
+def test_a_cut_chunk_ends_those_taken_together(batches):
+    pair = knowing(slots=40)
+    for sequence in range(3, 15):
+        chunk = (make_chunk(steps=3, sequence=sequence) if sequence == 8
+                 else ended_chunk(sequence))
+        pair.publish(chunk)
+    assert [chunk.sequence for chunk in pair.taken()] == list(range(3, 15))
+    assert batches() == [5, 6]
+
+
+def test_large_slots_are_taken_one_by_one(batches):
+    pair = Pair(steps=4, num_envs=2000, slots=4)
+    chunk = make_chunk(num_envs=2000)
+    for _ in range(4):
+        pair.publish(chunk)
+    assert [type(chunk) for chunk in pair.taken()] == [Chunk] * 4
+    assert batches() == []
 
 
 @pytest.mark.parametrize('name, value, cause', [
@@ -280,6 +446,7 @@ def mappings():
 
 
 def test_memory_lives_as_long_as_a_chunk_or_a_reader_needs_it():
+    gc.collect()
     before = mappings()
     pair = Pair()
     buffer = ChunkBuffer(LAYOUT, 4, 3, pair.writer.buffer())
@@ -375,7 +542,7 @@ def test_a_refused_slot_is_counted_by_cause_and_frees_its_permit():
     line = Line(batch_size=48, target_lag=0)
     line.publish(0, run_id=78)
     line.publish(1)
-    flip(line.pair, PAYLOAD + 8)
+    flip(line.pair, 1, PAYLOAD + 8)
     line.publish(2)
     line.pair.slot(2)[0] ^= 1  # not even the notice is to be believed
     line.publish(3)
@@ -478,6 +645,18 @@ def test_what_a_learner_that_forgot_us_left_in_the_ring_is_sent_again(ended):
     assert learner.intake.refused().keys() <= {'unknown'} and learner.intake.gaps() == {}
     assert learner.intake.waiting == 4 * SIZE
     assert learner.intake.chunks_from_rings == 4
+
+
+def test_a_late_who_does_not_take_back_the_ring_of_the_next_hello(ended):
+    learner = LearnerProcess(batch_size=1000)
+    ended(learner)
+    sender = connect(learner, ended)
+    sender._handle(Who(), [])
+    sender._say_hello()
+    offered = sender._ring._ring.token
+    sender._handle(Who(), [])
+    assert sender.connect(5.0)
+    assert sender._ring.is_used and sender._ring._ring.token == offered
 
 
 def test_chunks_that_find_no_slot_wait_their_turn(ended):

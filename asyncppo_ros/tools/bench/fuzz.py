@@ -43,7 +43,7 @@ from asyncppo_ros.transport.admission import Session
 from asyncppo_ros.transport.intake import Intake
 from asyncppo_ros.transport.payload import ChunkBuffer
 from asyncppo_ros.transport.permits import PermitBook
-from asyncppo_ros.transport.ring import RingReader, RingWriter
+from asyncppo_ros.transport.ring import RingItem, RingReader, RingWriter
 
 LAYOUTS = (Layout('reach', 3, 1, 2, 'joint_position,goal'),
            Layout('ant', 5, 2, 4, 'joint_position'))
@@ -507,7 +507,11 @@ def other_value(original: list[bytes], chance: random.Random) -> list[bytes]:
 
 
 class RingTarget:
-    """A ring with both ends in this process; the slot that is read next is tampered with."""
+    """
+    A ring with both ends in this process; a slot between two good ones is tampered with.
+
+    They are of the same shape, so that all three are read together as far as they can be.
+    """
 
     def __init__(self, layout: Layout) -> None:
         steps, envs = 4, 3
@@ -522,7 +526,7 @@ class RingTarget:
                        for number, sizes in enumerate(SIZES * 6)]
 
     def case(self, chance: random.Random) -> Case:
-        """Make the bytes of a slot, as if it were the first of all."""
+        """Make the bytes of a slot, as if it were the first of all, and of its neighbours."""
         length, slot = chance.choice(self._slots)
         kind = chance.random()
         if kind < 0.05:
@@ -531,29 +535,39 @@ class RingTarget:
                         self._layout, False)
         if kind < 0.3:
             others = [[other] for _, other in self._slots]
-            return Case('ring', *damaged([slot], others, chance, SLOT_DAMAGES), self._layout,
-                        True)
+            mutation, frames = damaged([slot], others, chance, SLOT_DAMAGES)
+            return Case('ring', mutation, [b''.join(frames), slot], self._layout, True)
         name, head, body = forged(
             slot[:oracle.SLOT_HEADER.size],
             slot[oracle.SLOT_PAYLOAD:oracle.SLOT_PAYLOAD + length], SLOT_FIELDS, chance)
         checksum = sum(struct.unpack(f'<{len(body) // 8}Q', body)) % 2 ** 64
         head = head[:8] + checksum.to_bytes(8, 'little') + head[16:]
-        slot = (head + crc_of(head)).ljust(oracle.SLOT_PAYLOAD, b'\0') + body
-        return Case('ring', name, [slot], self._layout, False)
+        other = (head + crc_of(head)).ljust(oracle.SLOT_PAYLOAD, b'\0') + body
+        return Case('ring', name, [other, slot], self._layout, False)
 
     def check(self, case: Case) -> str:
-        """Put the bytes into the next slot and let both readers read it."""
+        """Put the bytes into the next slots and let both readers read them."""
         if case.mutation == 'forged count':
             return self._check_count(*struct.unpack('<Q', case.frames[0]))
-        slot = b''.join(case.frames[:1])[:self._stride].ljust(self._stride, b'\0')
-        if slot[:8] == bytes(8):
-            slot = at_place(slot, self._place)
-        start = self._start()
-        self._memory[start:start + self._stride] = slot
-        place, self._place = self._place, self._place + 1
+        tampered, good = (frame[:self._stride].ljust(self._stride, b'\0')
+                          for frame in case.frames)
+        first = self._place
+        slots = [at_place(good, first), tampered, at_place(good, first + 2)]
+        if tampered[:8] == bytes(8):
+            slots[1] = at_place(tampered, first + 1)
+        for slot in slots:
+            start = self._start()
+            self._memory[start:start + self._stride] = slot
+            self._place += 1
         self._words[HEAD] = self._place
-        return compared(self._read, lambda: oracle.read_slot(
-            slot, place, shape_of(self._layout), MOST))
+        items = list(self._reader.drain())
+        wanted = [functools.partial(oracle.read_slot, slot, place, shape_of(self._layout), MOST)
+                  for place, slot in enumerate(slots, first)]
+        outcomes = [compared(functools.partial(values_of, item), read)
+                    for item, read in zip(items, wanted, strict=True)]
+        if (outcomes[0], outcomes[2]) != ('accepted', 'accepted'):
+            raise Difference('a good slot beside it is refused')
+        return outcomes[1]
 
     def _check_count(self, more: int) -> str:
         self._words[HEAD] = (self._place + more) % 2 ** 64
@@ -564,13 +578,6 @@ class RingTarget:
         finally:
             self._words[HEAD] = self._place
         raise Difference(f'{len(items)} slots are read though the count is impossible')
-
-    def _read(self) -> Values:
-        item, = self._reader.drain()
-        chunk = item.checked()
-        if item.notice is None:
-            raise Difference('a chunk without a notice')
-        return {'notice': list(vars(item.notice).values()), **as_lists(chunk)}
 
     def _filled(self, chunk: Chunk) -> tuple[int, bytes]:
         """Let the writer fill a slot; give the length of its payload, and it as the first."""
@@ -585,6 +592,14 @@ class RingTarget:
 
     def _start(self) -> int:
         return PAGE + self._place % SLOTS * self._stride
+
+
+def values_of(item: RingItem) -> Values:
+    """Give what a reader found in a slot in the form of the oracle."""
+    chunk = item.checked()
+    if item.notice is None:
+        raise Difference('a chunk without a notice')
+    return {'notice': list(vars(item.notice).values()), **as_lists(chunk)}
 
 
 def at_place(slot: bytes, place: int) -> bytes:

@@ -10,7 +10,7 @@ ratios within a round.
     ring         shared memory, as actors and learner use it: every chunk is written into its
                  slot, all checks are made, chunks come out
     zmq ipc/tcp  the messages of actors and learner: encoded, all checks made, chunks come out
-    raw ipc      pyzmq PUSH/PULL: the bytes of a payload, no checks
+    raw ipc      pyzmq PUSH/PULL: the bytes of a payload, copied to where they are kept, no checks
     queue        multiprocessing.Queue: chunks, as Python pickles them, no checks
     queue bytes  the same with the bytes of a payload
     notices      ZeroMQ messages that only say that there is a chunk: what it would cost to send
@@ -20,6 +20,7 @@ ratios within a round.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 import contextlib
 import dataclasses
 import functools
@@ -60,6 +61,7 @@ EPISODE = 1000
 _WAIT_S_PER_GB = 0.07
 _WARM_S = 0.15
 _HIGH_WATER = 32
+_RAW_HIGH_WATER = 64
 _PROCESSES = multiprocessing.get_context('forkserver')
 
 Taker = Callable[[float], int]
@@ -127,14 +129,22 @@ def main(arguments: list[str], stop: StopRequest) -> int:
 def measured(load: Load, seconds: float, rounds: int, stop: StopRequest) -> list[dict[str, Rate]]:
     """Run every way in turn, again and again."""
     with contextlib.ExitStack() as stack:
+        # As in the learner: the C library gives a thread memory of its own, which it keeps.
+        thread = stack.enter_context(ThreadPoolExecutor(1))
         takers: dict[str, Taker] = {
-            name: stack.enter_context(way(load)) for name, way in WAYS.items()}
+            name: functools.partial(in_thread, thread, stack.enter_context(way(load)))
+            for name, way in WAYS.items()}
         found = []
         for _ in range(rounds):
             if stop():
                 break
             found.append({name: rate(take, load, seconds) for name, take in takers.items()})
         return found
+
+
+def in_thread(thread: ThreadPoolExecutor, take: Taker, seconds: float) -> int:
+    """Let one way run in another thread."""
+    return thread.submit(take, seconds).result()
 
 
 def rate(take: Taker, load: Load, seconds: float) -> Rate:
@@ -412,10 +422,11 @@ def chunk_reader(load: Load) -> Callable[[list[bytes]], Chunk]:
 
 @contextlib.contextmanager
 def raw_ipc(load: Load) -> Iterator[Taker]:
-    """Take bytes from PUSH sockets and do nothing with them."""
+    """Take bytes from PUSH sockets into an array of a few."""
+    kept = np.empty((FEW_SLOTS, max(payload.nbytes for payload in ends_of(load))), np.uint8)
     with tempfile.TemporaryDirectory() as folder, zmq.Context() as context, \
             context.socket(zmq.PULL) as pull:
-        pull.linger, pull.rcvhwm = 0, _HIGH_WATER
+        pull.linger, pull.rcvhwm = 0, _RAW_HIGH_WATER
         pull.bind(f'ipc://{folder}/a')
         with Senders(send_raw, load, f'ipc://{folder}/a') as senders:
 
@@ -424,8 +435,9 @@ def raw_ipc(load: Load) -> Iterator[Taker]:
                     return 0
                 count = 0
                 with contextlib.suppress(zmq.Again):
-                    while count < _HIGH_WATER:
-                        pull.recv(zmq.NOBLOCK)
+                    while count < _RAW_HIGH_WATER:
+                        payload = np.frombuffer(pull.recv(zmq.NOBLOCK), np.uint8)
+                        np.copyto(kept[count % FEW_SLOTS, :len(payload)], payload)
                         count += 1
                 return count
 
@@ -436,7 +448,7 @@ def send_raw(pipe: Any, load: Load, address: str) -> None:
     """Send bytes for ever."""
     payloads = [bytes(payload) for payload in ends_of(load)]
     with zmq.Context() as context, context.socket(zmq.PUSH) as push:
-        push.sndhwm = _HIGH_WATER
+        push.sndhwm = _RAW_HIGH_WATER
         push.connect(address)
         place = 0
         while True:
