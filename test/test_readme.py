@@ -53,12 +53,12 @@ ALL_COMMANDS = [pytest.param(page, words, id=f'{page.name}: {" ".join(words)[:70
                 for page in PAGES for words in commands(page)]
 
 
-def own_options(verb):
-    """Read from the sources which options a verb declares beside the settings."""
+def own_options(verb, bench='learning'):
+    """Read from the sources which options a verb, or a bench, declares beside the settings."""
     if verb == 'train-local':
         return own_options('train') - {'--namespace'}
     if verb == 'bench':
-        file = 'asyncppo_ros/tools/bench/learning.py'
+        file = f'asyncppo_ros/tools/bench/{bench}.py'
     else:
         file = VERBS[verb][0].replace('.', '/') + '.py'
     calls = [node for node in ast.walk(ast.parse((ROOT / file).read_text()))
@@ -130,6 +130,8 @@ def check_asyncppo(words):
     assert verb in VERBS, f'asyncppo {verb}: no such verb'
     if verb == 'bench' and rest:
         assert rest[0] in BENCHES, f'asyncppo bench {rest[0]}: no such bench'
+        check_settings(rest, own_options(verb, rest[0]))
+        return
     check_settings(rest, own_options(verb))
 
 
