@@ -132,7 +132,7 @@ def child_environment() -> dict[str, str]:
     Give the environment for processes of a run.
 
     One thread each (processes must not fight for cores), discovery on this host unless the
-    user asked for more, and the wish to die with this process.
+    user asked for more, no graphics, and the wish to die with this process.
     """
     environment = dict(os.environ)
     for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS'):
@@ -143,6 +143,9 @@ def child_environment() -> dict[str, str]:
         if environment.get('ROS_DISTRO') == 'humble':
             environment['ROS_LOCALHOST_ONLY'] = '1'
     environment['PYTHONUNBUFFERED'] = '1'
+    # A run draws nothing; left to itself MuJoCo looks for GLFW with a process of its own, which
+    # would outlive one that is ended while it loads.
+    environment.setdefault('MUJOCO_GL', 'disable')
     environment[PARENT_VARIABLE] = str(os.getpid())
     return environment
 
