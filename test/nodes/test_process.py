@@ -87,6 +87,19 @@ def test_children_have_one_thread_and_stay_on_this_host(monkeypatch):
     assert child_environment()['ROS_AUTOMATIC_DISCOVERY_RANGE'] == 'SUBNET'
 
 
+def test_processes_of_a_run_start_no_others_by_importing_mujoco(monkeypatch):
+    """A process that is ended while it loads would leave that one behind."""
+    pytest.importorskip('mujoco')
+    monkeypatch.delenv('MUJOCO_GL', raising=False)
+    code = ('import subprocess, sys; started = []; '
+            'subprocess.Popen = lambda *a, **k: started.append(a) or sys.exit(f"started {a}"); '
+            'import mujoco')
+    ended = subprocess.run(python(code), env=child_environment(), capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    monkeypatch.setenv('MUJOCO_GL', 'egl')
+    assert child_environment()['MUJOCO_GL'] == 'egl'
+
+
 @pytest.mark.skipif(sys.platform != 'linux', reason='needs the kernel of Linux')
 def test_children_die_with_their_parent():
     child = ('import time; from asyncppo_ros.nodes.process import die_with_parent; '
