@@ -4,10 +4,11 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
+
+from asyncppo_ros.tools.bench.watched import free_address
 
 ASYNCPPO = [sys.executable, '-m', 'asyncppo_ros.tools.cli']
 # Small and quick: an update every few tenths of a second.
@@ -16,12 +17,6 @@ SMALL = {'actor.num_envs': 16, 'actor.chunk_length': 16, 'learner.batch_size': 1
          'evaluation.episodes': 4, 'evaluation.final_episodes': 4,
          'evaluation.every_seconds': 5.0, 'transport.heartbeat_s': 0.1,
          'transport.heartbeat_timeout_s': 2.0}
-
-
-def free_address():
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return f'tcp://127.0.0.1:{probe.getsockname()[1]}'
 
 
 def options(**settings):

@@ -103,7 +103,7 @@ class Actor:
 
     def _greeting(self) -> Hello:
         config = self.config
-        sample = make(config.task, 1, config.seed, randomization=config.randomization)
+        sample = make(config.task, 1, config.seed)
         try:
             greeting = hello(self._actor_id, layout_of(sample), config.actor.num_envs,
                              config.actor.chunk_length)

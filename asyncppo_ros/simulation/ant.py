@@ -12,7 +12,6 @@ cfrc_ext    78   torque [N m] and force [N] of the contacts on 13 bodies, within
 Termination: the torso is lower than 0.2 m or higher than 1 m.  Truncation: after 1,000 steps.
 """
 
-import mujoco
 import numpy as np
 
 from asyncppo_ros.robot.actions import ActionMap
@@ -53,13 +52,9 @@ class Ant(Task):
         """Give the eight motors; their gears make efforts of actions in (-1, 1)."""
         return ActionMap(JOINTS, self.control_dt, interface='effort')
 
-    def setup(self, model: mujoco.MjModel) -> None:
-        """Note the reset pose."""
-        self._start = model.qpos0.copy()
-
     def reset(self, state: SimulationState, index: int, rng: np.random.Generator) -> None:
         """Add noise to the reference pose."""
-        state.qpos[index] = self._start + rng.uniform(-_RESET_NOISE, _RESET_NOISE, _POSITIONS)
+        state.qpos[index] += rng.uniform(-_RESET_NOISE, _RESET_NOISE, _POSITIONS)
         state.qvel[index] = _RESET_NOISE * rng.standard_normal(_VELOCITIES)
 
     def before_step(self, state: SimulationState) -> None:

@@ -11,7 +11,6 @@ qvel        9    x, z [m/s], pitch and six joints [rad/s]
 Termination: never.  Truncation: after 1,000 control steps.
 """
 
-import mujoco
 import numpy as np
 
 from asyncppo_ros.robot.actions import ActionMap
@@ -43,13 +42,9 @@ class HalfCheetah(Task):
         """Give the six motors; their gears make efforts of actions in (-1, 1)."""
         return ActionMap(JOINTS, self.control_dt, interface='effort')
 
-    def setup(self, model: mujoco.MjModel) -> None:
-        """Note the reset pose."""
-        self._start = model.qpos0.copy()
-
     def reset(self, state: SimulationState, index: int, rng: np.random.Generator) -> None:
         """Add noise to the reference pose."""
-        state.qpos[index] = self._start + rng.uniform(-_RESET_NOISE, _RESET_NOISE, _POSITIONS)
+        state.qpos[index] += rng.uniform(-_RESET_NOISE, _RESET_NOISE, _POSITIONS)
         state.qvel[index] = _RESET_NOISE * rng.standard_normal(_VELOCITIES)
 
     def reward(self, state: SimulationState, action: np.ndarray) -> np.ndarray:

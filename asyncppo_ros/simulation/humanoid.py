@@ -63,13 +63,12 @@ class Humanoid(Task):
         return ActionMap(JOINTS, self.control_dt, interface='effort', scale=_CONTROL_RANGE)
 
     def setup(self, model: mujoco.MjModel) -> None:
-        """Note the reset pose and the share of each body in the mass."""
-        self._start = model.qpos0.copy()
+        """Note the share of each body in the mass."""
         self._share = model.body_mass / model.body_mass.sum()
 
     def reset(self, state: SimulationState, index: int, rng: np.random.Generator) -> None:
         """Add noise to the reference pose."""
-        state.qpos[index] = self._start + rng.uniform(-_RESET_NOISE, _RESET_NOISE, _POSITIONS)
+        state.qpos[index] += rng.uniform(-_RESET_NOISE, _RESET_NOISE, _POSITIONS)
         state.qvel[index] = rng.uniform(-_RESET_NOISE, _RESET_NOISE, _VELOCITIES)
 
     def before_step(self, state: SimulationState) -> None:

@@ -86,9 +86,12 @@ class Physics:
         return np.flatnonzero([counter.any() for counter in self._counters])
 
     def push(self, environments: np.ndarray, change: np.ndarray) -> None:
-        """Change the horizontal velocity of some bases by float64 [P, 2] [m/s]."""
+        """Change the horizontal velocity of some free bases by float64 [P, 2] [m/s]."""
+        first = self._state.base_velocity
+        if first is None:
+            return
         for index, difference in zip(environments.tolist(), change):
-            self._data[index].qvel[:2] += difference
+            self._data[index].qvel[first:first + 2] += difference
 
     def nominal(self, index: int) -> None:
         """Put one environment and its rows to the nominal start pose, at rest."""

@@ -11,7 +11,6 @@ qvel        6 (walker 9)  x, z [m/s], pitch and joints [rad/s], within ±10
 Termination: the torso is too low, too high or too tilted.  Truncation: after 1,000 control steps.
 """
 
-import mujoco
 import numpy as np
 
 from asyncppo_ros.robot.actions import ActionMap
@@ -59,13 +58,9 @@ class PlanarRunner(Task):
         """Give the motors; their gears make efforts of actions in (-1, 1)."""
         return ActionMap(self.joints, self.control_dt, interface='effort')
 
-    def setup(self, model: mujoco.MjModel) -> None:
-        """Note the reset pose."""
-        self._start = model.qpos0.copy()
-
     def reset(self, state: SimulationState, index: int, rng: np.random.Generator) -> None:
         """Add noise to the reference pose."""
-        state.qpos[index] = self._start + rng.uniform(-_RESET_NOISE, _RESET_NOISE, self.size)
+        state.qpos[index] += rng.uniform(-_RESET_NOISE, _RESET_NOISE, self.size)
         state.qvel[index] = rng.uniform(-_RESET_NOISE, _RESET_NOISE, self.size)
 
     def reward(self, state: SimulationState, action: np.ndarray) -> np.ndarray:

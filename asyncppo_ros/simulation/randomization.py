@@ -75,8 +75,6 @@ class Disturbances:
         Of the observation, in order.
     state : SimulationState
     seed : int
-    free_base : bool
-        The robot can be pushed.
 
     Raises
     ------
@@ -86,8 +84,8 @@ class Disturbances:
     """
 
     def __init__(self, settings: RandomizationConfig, terms: tuple[Term, ...],
-                 state: SimulationState, seed: int, free_base: bool) -> None:
-        if settings.push_interval and not free_base:
+                 state: SimulationState, seed: int) -> None:
+        if settings.push_interval and state.base_velocity is None:
             raise TaskError(f'randomization.push_interval = {settings.push_interval}: this robot '
                             'has no free base that could be pushed; set it to 0')
         self._settings = settings

@@ -15,11 +15,9 @@ from asyncppo_ros.simulation.environment import StepResult
 from asyncppo_ros.simulation.episodes import Episodes, generators
 from asyncppo_ros.simulation.model import actuators_of, find_model, load_model, require
 from asyncppo_ros.simulation.physics import Physics
-from asyncppo_ros.simulation.state import allocate, field_shape
+from asyncppo_ros.simulation.state import allocate, field_shape, ONE_AXIS
 from asyncppo_ros.simulation.task import Task
 
-_FREE = int(mujoco.mjtJoint.mjJNT_FREE)
-_ONE_AXIS = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
 
 class BatchedSimulation:
     """
@@ -155,10 +153,9 @@ class BatchedSimulation:
                               {name: field_shape(data, name) for name in task.data_fields})
         models = randomization.randomized_models(model, self.num_envs, seed, self._settings)
         self._physics = Physics(models, self.state, substeps, keyframe)
-        self._joints = model.jnt_qposadr[np.isin(model.jnt_type, _ONE_AXIS)]
+        self._joints = model.jnt_qposadr[np.isin(model.jnt_type, ONE_AXIS)]
         self._disturbances = randomization.Disturbances(
-            self._settings, self._observation.terms, self.state, seed,
-            free_base=bool(model.njnt) and model.jnt_type[0] == _FREE) \
+            self._settings, self._observation.terms, self.state, seed) \
             if randomization.is_on(self._settings) else None
         self._physics.nominal(0)
         columns = self.state.columns(self._actions.joints)

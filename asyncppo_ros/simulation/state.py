@@ -10,7 +10,7 @@ import numpy as np
 from asyncppo_ros.errors import TaskError
 from asyncppo_ros.robot.state import contiguous, project_gravity, RobotState, rows
 
-_ONE_AXIS = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
+ONE_AXIS = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,6 +56,11 @@ class SimulationState(RobotState):
         """Time since the start of each episode, float64 [N] [s]."""
         return self.steps * self.control_dt
 
+    @property
+    def base_velocity(self) -> int | None:
+        """Where the velocity of the free base begins in `qvel`; None = the base is fixed."""
+        return None if self._base is None else self._base[1]
+
     def refresh(self) -> None:
         """Bring what is not a view up to date with `qpos` and `qvel`."""
         for target, source, columns in self._copied:
@@ -76,7 +81,7 @@ def allocate(model: mujoco.MjModel, num_envs: int, action_size: int, control_dt:
         Shape of each further MjData array.
 
     """
-    joints = [j for j in range(model.njnt) if model.jnt_type[j] in _ONE_AXIS]
+    joints = [j for j in range(model.njnt) if model.jnt_type[j] in ONE_AXIS]
     names = [model.joint(j).name or f'joint{j}' for j in joints]
     positions = contiguous([int(model.jnt_qposadr[j]) for j in joints])
     velocities = contiguous([int(model.jnt_dofadr[j]) for j in joints])

@@ -22,7 +22,7 @@ import numpy as np
 
 from asyncppo_ros.acting.evaluation import play
 from asyncppo_ros.config import Config
-from asyncppo_ros.errors import ConfigError, RunError
+from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.artefact import read_artefact
@@ -150,9 +150,7 @@ class FaultBench:
                           until=lambda: watched.process.poll() is not None)
             if self._stop():
                 return None
-            if watched.process.returncode != 0:
-                raise RunError(f'the faulted run ended with exit code '
-                               f'{watched.process.returncode}; see {watched.output}')
+            watched.require_success()
         finally:
             watched.kill()
         return {'env_steps': env_steps, 'every_s': self._own.every, 'settings': settings,
@@ -176,9 +174,7 @@ class FaultBench:
                         _say(f'{watched.seen[-1].row["env_steps"]:,} of {env_steps:,} env steps')
                 if self._stop():
                     return None
-                if watched.process.returncode != 0:
-                    raise RunError(f'the undisturbed run ended with exit code '
-                                   f'{watched.process.returncode}; see {watched.output}')
+                watched.require_success()
             finally:
                 watched.kill()
         return summary_of(run, read_jsonl(run.metrics_file)[-1]['time_s'])

@@ -16,9 +16,8 @@ from asyncppo_ros.learning.jsonl import read_jsonl, Tail
 from asyncppo_ros.nodes.process import child_environment, StopRequest
 from asyncppo_ros.run import Run
 
-ROLES = ('learner', 'evaluator', 'supervisor', 'actor')
 LOOK_S = 0.1
-# The promise of a run: it ends within 5 s.
+# A run promises to end within 5 s; so long its end is waited for and timed.
 END_S = 20.0
 
 
@@ -134,8 +133,22 @@ class WatchedRun:
             raise RunError(f'run {self.run.folder}: {how} before {what}; see {self.output} and '
                            f'{self.run.logs}')
 
+    def require_success(self) -> None:
+        """
+        Ask how a run that has ended did.
+
+        Raises
+        ------
+        RunError
+            With another exit code than 0.
+
+        """
+        if self.process.returncode != 0:
+            raise RunError(f'the {self.run.folder.name} run ended with exit code '
+                           f'{self.process.returncode}; see {self.output}')
+
     def pids(self, role: str) -> list[int]:
-        """Give the process numbers of a role, one of `ROLES`."""
+        """Give the process numbers of a role: learner, evaluator, supervisor or actor."""
         return sorted(pid for pid, command in processes_of(self.run.folder).items()
                       if f'asyncppo_ros.nodes.main {role} ' in command)
 
