@@ -27,6 +27,8 @@ class PolicyConfig:
                                  low=-20.0, high=2.0)
     max_log_std: float = setting(1.0, 'Upper clamp of the log standard deviation.',
                                  low=-5.0, high=5.0)
+    privileged_critic: bool = setting(
+        True, 'Let the critic see what only the simulation knows, where the task has such terms.')
     normalize_observation: bool = setting(
         True, 'Subtract the running mean of every observation and divide by its deviation.')
     observation_clip: float = setting(
@@ -53,13 +55,27 @@ class PpoConfig:
     desired_kl: float = setting(
         0.01, 'KL divergence per update that the adaptive learning rate holds.',
         low=0.000001, high=1.0)
+    warmup_steps: int = setting(
+        0, 'The learning rate rises linearly from 0 over the first so many transitions.',
+        unit='control steps', low=0, high=10 ** 15)
+    ess_learning_rate: bool = setting(
+        False, 'Multiply the learning rate by the effective sample size of each batch, as a share '
+        'of its transitions: the further lag has moved the policy, the smaller the steps.')
+    target_kl: float = setting(
+        0.0, 'No further epoch once the policy has moved so far in an update (KL divergence); '
+        '0 = off.', low=0.0, high=100.0)
     epochs: int = setting(5, 'Passes over each batch.', low=1, high=100)
+    recompute_advantages: bool = setting(
+        False, 'Estimate advantages and value targets again before each epoch, with the critic '
+        'as it then is.')
     minibatch_size: int = setting(512, 'Transitions per gradient step.', unit='transitions',
                                   low=1, high=10_000_000)
     objective: str = setting(
         'decoupled', 'Around which policy the ratio is clipped: `decoupled` = the newest one, so '
-        'that lag costs no step size; `clipped` = the one that acted. Equal at zero lag.',
-        choices=('decoupled', 'clipped'))
+        'that lag costs no step size; `clipped` = the one that acted. Equal at zero lag. '
+        '`misread_dual_clip` = min(ρA, clip(ρ)A, cA) with c = misread_clip, a form found in '
+        'articles that stops learning: for the lag study only.',
+        choices=('decoupled', 'clipped', 'misread_dual_clip'))
     max_behaviour_weight: float = setting(
         2.0, 'Cap of the weight newest / acting policy in the decoupled objective.',
         low=1.0, high=1000.0)
@@ -67,9 +83,20 @@ class PpoConfig:
     dual_clip: float = setting(
         3.0, 'Bound c on the ratio where the advantage is negative; must exceed 1 + clip_ratio; '
         '0 = off.', low=0.0, high=1000.0)
+    dual_clip_above_lag: int = setting(
+        -1, 'The dual clip bounds only samples whose policy lag is above this.', unit='versions',
+        low=0, high=100_000, words={'always': -1})
+    misread_clip: float = setting(
+        0.6, 'c of the objective `misread_dual_clip`.', low=0.0, high=1.0)
+    clip_schedule: str = setting(
+        'constant', 'How clip_ratio changes: `linear` to 0 at env_steps, or `constant`.',
+        choices=('constant', 'linear'))
     value_coefficient: float = setting(0.5, 'Weight of the value loss.', low=0.0, high=100.0)
     entropy_coefficient: float = setting(
         0.0, 'Weight of the entropy of the Gaussian before the tanh.', low=0.0, high=10.0)
+    entropy_schedule: str = setting(
+        'constant', 'How entropy_coefficient changes: `linear` to 0 at env_steps, or `constant`.',
+        choices=('constant', 'linear'))
     max_gradient_norm: float = setting(0.5, 'Gradients are scaled down to this norm.',
                                        low=0.001, high=1000.0)
     normalize_advantage: bool = setting(
@@ -101,6 +128,10 @@ class LearnerConfig:
         choices=('gae', 'vtrace'))
     vtrace_max_ratio: float = setting(
         1.0, 'Cap ρ̄ of the ratio in V-trace.', low=1.0, high=1000.0)
+    value_source: str = setting(
+        'learner', 'Whose values advantages are made of: `learner` = the critic as it is when the '
+        'chunk is consumed; `actor` = the one that travelled with the policy that acted.',
+        choices=('learner', 'actor'))
     target_lag: int = setting(
         1, 'Permits hold the policy lag at or below this; 0 = actors wait for each update.',
         unit='versions', low=0, high=1000)
@@ -127,6 +158,10 @@ class LearnerConfig:
         'restored.', unit='batches', low=1, high=1000)
     checkpoint_seconds: float = setting(60.0, 'Time between checkpoints.', unit='s',
                                         low=1.0, high=86400.0)
+    milestones: tuple[int, ...] = setting(
+        (0,), 'Keep the first policy after each of these numbers of transitions, as '
+        'policies/milestone-STEPS.safetensors; 0 = none.', unit='control steps', low=0,
+        high=10 ** 15)
     keep_policies: int = setting(20, 'Policies kept in the run folder beside the newest.',
                                  low=1, high=100_000)
     threads: int = setting(0, 'Threads of torch.', low=1, high=1024, words={'auto': 0})
@@ -213,6 +248,28 @@ class RandomizationConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class InjectedLagConfig:
+    """Lag that `train-local` makes on purpose, to study what it does; none elsewhere."""
+
+    versions: int = setting(
+        0, 'Every chunk is collected by the policy of so many updates ago.', unit='versions',
+        low=0, high=10_000)
+    gradient_steps: int = setting(
+        0, 'Every chunk is collected by the policy of so many gradient steps ago, also from the '
+        'midst of an update.', unit='gradient steps', low=0, high=1_000_000)
+    spread: int = setting(
+        0, 'Each chunk is older by a further lag drawn uniformly from 0 to this.',
+        unit='versions', low=0, high=10_000)
+
+    def __post_init__(self) -> None:
+        """Check what involves two settings."""
+        if self.gradient_steps and (self.versions or self.spread):
+            raise ConfigError(
+                f'injected_lag.gradient_steps = {self.gradient_steps}: must be 0 where '
+                'injected_lag.versions or injected_lag.spread is given')
+
+
+@dataclasses.dataclass(frozen=True)
 class TransportConfig:
     """Chunks and permits between actors and the learner."""
 
@@ -276,5 +333,6 @@ class Config:
     randomization: RandomizationConfig = dataclasses.field(default_factory=RandomizationConfig)
     policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)
     learner: LearnerConfig = dataclasses.field(default_factory=LearnerConfig)
+    injected_lag: InjectedLagConfig = dataclasses.field(default_factory=InjectedLagConfig)
     transport: TransportConfig = dataclasses.field(default_factory=TransportConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)

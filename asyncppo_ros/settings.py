@@ -208,6 +208,13 @@ def parse_text(config_class: type, name: str, text: str) -> Any:
     return _number(name, text, type(default))
 
 
+def as_text(value: Any) -> str:
+    """Write the value of a setting as `parse_text` reads it."""
+    if isinstance(value, (tuple, list)):
+        return ','.join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _number(name: str, text: str, kind: type) -> Any:
     try:
         return kind(text) if kind is not bool else text.lower() == 'true'

@@ -12,7 +12,15 @@ from torch import Tensor
 from asyncppo_ros.chunk import Chunk, Identity
 from asyncppo_ros.config import Config
 from asyncppo_ros.learning import losses
-from asyncppo_ros.learning.transitions import join, raw_observations, Transitions
+from asyncppo_ros.learning.history import PastPolicy, PolicyHistory
+from asyncppo_ros.learning.transitions import (
+    estimate,
+    Estimates,
+    join,
+    raw_observations,
+    Segment,
+    Transitions,
+)
 from asyncppo_ros.policy.network import ActorCritic
 from asyncppo_ros.policy.normalizer import RunningMoments, ScalarScale
 from asyncppo_ros.policy.snapshot import PolicySnapshot
@@ -22,6 +30,10 @@ from asyncppo_ros.run import usable_cores
 # Bounds and steps of the adaptive learning rate.
 LEARNING_RATE_RANGE = (1e-6, 1e-2)
 LEARNING_RATE_STEP = 1.5
+# What lag did to the ratio is looked at in so many transitions of an update at most.
+MOST_LOOKED_AT = 1024
+# Policies remembered for that.
+HISTORY_SIZE = 64
 
 
 class BadBatch(ArithmeticError):
@@ -43,6 +55,8 @@ class Samples(NamedTuple):
         Weighted and normalized.
     target : float32 [B]
         Of the critic, in its own unit.
+    lag : float32 [B]
+        Of the policy that acted [versions].
 
     """
 
@@ -51,6 +65,7 @@ class Samples(NamedTuple):
     reference: Tensor
     advantage: Tensor
     target: Tensor
+    lag: Tensor
 
 
 class Learner:
@@ -108,6 +123,10 @@ class Learner:
         self.env_steps = 0
         self.bad_batches = 0
         self.signing_key: bytes | None = None
+        #: Called after every gradient step; what it raises ends the update.
+        self.after_gradient_step: Callable[[], None] = lambda: None
+        self._history = PolicyHistory(HISTORY_SIZE)
+        self._effective_share = 1.0
 
     @property
     def identity(self) -> Identity:
@@ -138,20 +157,16 @@ class Learner:
             transitions and of bad batches.
 
         """
-        settings = self.config.learner
-        batch = join(chunks, self._normalized, self._values, settings.discount,
-                     settings.gae_lambda,
-                     self._ratios if settings.advantage == 'vtrace' else None,
-                     settings.vtrace_max_ratio)
+        segments = [self._segment(chunk) for chunk in chunks]
         before = self._undo_point()
         try:
-            metrics = self._optimize(batch, should_stop)
+            metrics = self._optimize(segments, should_stop)
         except BadBatch:
             self._undo(before)
             self.bad_batches += 1
             raise
         finally:
-            self.env_steps += len(batch)
+            self.env_steps += sum(chunk.transitions for chunk in chunks)
         if self.config.policy.normalize_observation:
             self.pending_normalizer.merge(raw_observations(chunks))
         self.policy_version += 1
@@ -165,6 +180,12 @@ class Learner:
         in everyone who receives the snapshot at once.
         """
         self.normalizer = self.pending_normalizer.copy()
+        return self.mid_update_snapshot()
+
+    def mid_update_snapshot(self) -> PolicySnapshot:
+        """Give the policy as it is now, with the statistics of the last publication."""
+        self._history.remember(self.identity, self.gradient_steps,
+                               PastPolicy(self._policy_weights(), self.normalizer))
         card = {
             'run_id': self.run_id, 'generation': self.generation,
             'policy_version': self.policy_version, 'gradient_steps': self.gradient_steps,
@@ -186,20 +207,25 @@ class Learner:
             'observation_size': len(self.normalizer.mean),
             'action_size': len(self.network.log_std)}
 
-    def _optimize(self, batch: Transitions,
+    def _optimize(self, segments: Sequence[Segment],
                   should_stop: Callable[[], bool]) -> dict[str, float]:
-        target = self._critic_target(batch)
-        advantage = _normalized_advantage(batch) if self.ppo.normalize_advantage \
-            else batch.advantage
+        batch = join(segments)
+        estimates = self._estimate(segments)
+        self._follow_returns(estimates.value_target)
         proximal, metrics = self._before_first_step(batch)
+        metrics |= self._what_lag_did(segments)
+        metrics['explained_variance'] = losses.explained_variance(estimates.value,
+                                                                  estimates.value_target)
         reference, weight = self._reference(batch, proximal)
-        samples = Samples(batch.observation, batch.action, reference, weight * advantage, target)
+        samples = self._samples(batch, estimates, reference, weight)
         totals: dict[str, float] = {}
-        steps = 0
+        steps = epochs = 0
         kl = 0.0
         for epoch in range(self.ppo.epochs):
-            if epoch and should_stop():
+            if epoch and (should_stop() or 0.0 < self.ppo.target_kl < kl):
                 break
+            if epoch and self.ppo.recompute_advantages:
+                samples = self._samples(batch, self._estimate(segments), reference, weight)
             for minibatch in self._minibatches(samples):
                 if steps and should_stop():
                     break
@@ -207,12 +233,32 @@ class Learner:
                 for name, value in step.items():
                     totals[name] = totals.get(name, 0.0) + value
                 steps += 1
+            epochs += 1
             kl = self._kl_from(proximal, batch)
             self._adapt_learning_rate(kl)
         metrics |= {name: total / steps for name, total in totals.items()}
         return metrics | {
-            'kl': kl, 'learning_rate': self.learning_rate * self.learning_rate_scale,
+            'kl': kl, 'epochs': float(epochs), 'learning_rate': self._step_size(),
             'log_std_mean': float(self.network.clamped_log_std().mean().detach())}
+
+    def _segment(self, chunk: Chunk) -> Segment:
+        return Segment(chunk, self.policy_version - chunk.policy_version,
+                       self._normalized(chunk.observation),
+                       self._normalized(chunk.final_observation))
+
+    def _estimate(self, segments: Sequence[Segment]) -> Estimates:
+        settings = self.config.learner
+        return estimate(segments, self._values, settings.discount, settings.gae_lambda,
+                        self._ratios if settings.advantage == 'vtrace' else None,
+                        settings.vtrace_max_ratio)
+
+    def _samples(self, batch: Transitions, estimates: Estimates, reference: Tensor,
+                 weight: Tensor) -> Samples:
+        advantage = estimates.advantage
+        if self.ppo.normalize_advantage:
+            advantage = _normalized_advantage(advantage)
+        return Samples(batch.observation, batch.action, reference, weight * advantage,
+                       self._critic_target(estimates.value_target), batch.lag)
 
     def _minibatches(self, samples: 'Samples') -> Iterator['Samples']:
         # Shuffled as a whole, so that each minibatch is a view.
@@ -226,31 +272,39 @@ class Learner:
         log_prob = self.network.distribution.log_prob(parameters, samples.action)
         log_ratio = losses.log_ratio(log_prob, samples.reference)
         ratio = torch.exp(log_ratio)
-        policy_loss = -losses.clipped_objective(
-            ratio, samples.advantage, ppo.clip_ratio, ppo.dual_clip).mean()
+        clip_ratio = ppo.clip_ratio * self._schedule(ppo.clip_schedule)
+        dual_clip = losses.dual_clip_by_lag(ppo.dual_clip, samples.lag, ppo.dual_clip_above_lag)
+        policy_loss = -self._objective(ratio, samples.advantage, clip_ratio, dual_clip).mean()
         value_loss = losses.value_loss(self.network.value(samples.observation),
                                        samples.target).mean()
         entropy = self.network.distribution.entropy(parameters).mean()
         loss = (policy_loss + ppo.value_coefficient * value_loss
-                - ppo.entropy_coefficient * entropy)
+                - ppo.entropy_coefficient * self._schedule(ppo.entropy_schedule) * entropy)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, ppo.max_gradient_norm)
         with torch.no_grad():
-            clip, dual = losses.clip_fractions(ratio, samples.advantage, ppo.clip_ratio,
-                                               ppo.dual_clip)
+            clip, dual = losses.clip_fractions(ratio, samples.advantage, clip_ratio, dual_clip)
             values = torch.stack((
                 policy_loss, value_loss, entropy, losses.approx_kl(log_ratio), clip, dual,
                 norm, loss)).tolist()
         if not all(map(math.isfinite, values)):
             raise BadBatch('policy_loss, value_loss, entropy, approx_kl, clip, dual clip, '
                            f'gradient norm, loss = {values}')
-        self._set_learning_rate()
+        self.optimizer.param_groups[0]['lr'] = self._step_size()
         self.optimizer.step()
         self.gradient_steps += 1
+        self.after_gradient_step()
         names = ('policy_loss', 'value_loss', 'entropy', 'approx_kl', 'clip_fraction',
                  'dual_clip_fraction', 'gradient_norm')
         return dict(zip(names, values))
+
+    def _objective(self, ratio: Tensor, advantage: Tensor, clip_ratio: float,
+                   dual_clip: float | Tensor) -> Tensor:
+        if self.ppo.objective == 'misread_dual_clip':
+            return losses.misread_dual_clip_objective(ratio, advantage, clip_ratio,
+                                                      self.ppo.misread_clip)
+        return losses.clipped_objective(ratio, advantage, clip_ratio, dual_clip)
 
     @torch.no_grad()
     def _before_first_step(self, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
@@ -260,18 +314,53 @@ class Learner:
                       - batch.behaviour_log_prob)
         if not bool(torch.isfinite(difference).all()):
             raise BadBatch('log ratio before the first gradient step is not finite')
+        share = float(losses.effective_sample_share(difference))
+        self._effective_share = share if self.ppo.ess_learning_rate else 1.0
+        size = difference.abs()
         return proximal, {
-            'first_abs_log_ratio_max': float(difference.abs().max()),
+            'first_abs_log_ratio_max': float(size.max()),
+            'first_abs_log_ratio_mean': float(size.mean()),
+            'effective_sample_share': share,
             'behaviour_kl': float(self.network.distribution.kl(
                 batch.behaviour_parameters, proximal).mean()),
-            'ratio_max': float(torch.exp(difference.clamp(max=losses.MAX_LOG_RATIO)).max()),
-            'explained_variance': losses.explained_variance(batch.value, batch.value_target)}
+            'ratio_max': float(torch.exp(difference.clamp(max=losses.MAX_LOG_RATIO)).max())}
+
+    @torch.no_grad()
+    def _what_lag_did(self, segments: Sequence[Segment]) -> dict[str, float]:
+        """
+        Split |log ratio| before the first step into what weights and what the normalizer did.
+
+            log π_now(u|s) - log μ(u|s) = [π_now with μ's normalizer - μ] + [π_now - that]
+
+        Nothing is said of a chunk whose policy is not remembered.
+        """
+        now = self._policy_weights()
+        by_weights, by_normalizer, distances = [], [], []
+        for segment in segments:
+            chunk, past = segment.chunk, self._history.of(segment.chunk)
+            if past is None:
+                continue
+            rows = _spread_rows(chunk.transitions, MOST_LOOKED_AT // len(segments))
+            raw = chunk.observation[:-1].reshape(-1, chunk.observation.shape[-1])[rows]
+            behaviour, action = (torch.from_numpy(array.reshape(-1, *array.shape[2:])[rows]).to(
+                self.device) for array in (chunk.behaviour_log_prob, chunk.action))
+            old, new = (self.network.distribution.log_prob(
+                self.network.parameters_of(self._normalized(raw, normalizer)), action)
+                for normalizer in (past.normalizer, self.normalizer))
+            by_weights.append((old - behaviour).abs().mean())
+            by_normalizer.append((new - old).abs().mean())
+            distances.append((now - past.weights).norm())
+        if not distances:
+            return {}
+        return {name: float(torch.stack(values).mean()) for name, values in (
+            ('weight_lag_log_ratio', by_weights), ('normalizer_drift_log_ratio', by_normalizer),
+            ('parameter_distance', distances))}
 
     @torch.no_grad()
     def _reference(self, batch: Transitions, proximal: Tensor) -> tuple[Tensor, Tensor]:
         """Give what the ratio is taken to, log-probs [M], and the weights of samples [M]."""
-        if self.ppo.objective == 'clipped':
-            return batch.behaviour_log_prob, torch.ones_like(batch.advantage)
+        if self.ppo.objective != 'decoupled':
+            return batch.behaviour_log_prob, torch.ones_like(batch.behaviour_log_prob)
         proximal_log_prob = self.network.distribution.log_prob(proximal, batch.action)
         # A positive weight scales every branch of the objective alike, so it may go into the
         # advantage.
@@ -284,15 +373,20 @@ class Learner:
         current = self.network.parameters_of(batch.observation)
         return float(self.network.distribution.kl(proximal, current).mean())
 
-    def _critic_target(self, batch: Transitions) -> Tensor:
-        """Give the value targets in the unit of the critic, [M]."""
+    def _follow_returns(self, value_target: Tensor) -> None:
+        """Let the unit of the critic follow the value targets of a batch, [M]."""
         if not self.ppo.normalize_return:
-            return batch.value_target
+            return
         scale = self.value_scale
         old_mean, old_std = scale.mean, scale.std
-        scale.merge(batch.value_target.cpu().numpy())
+        scale.merge(value_target.cpu().numpy())
         self.network.rescale_value(old_mean, old_std, scale.mean, scale.std)
-        return (batch.value_target - scale.mean) / scale.std
+
+    def _critic_target(self, value_target: Tensor) -> Tensor:
+        """Give the value targets in the unit of the critic, [M]."""
+        if not self.ppo.normalize_return:
+            return value_target
+        return (value_target - self.value_scale.mean) / self.value_scale.std
 
     def _adapt_learning_rate(self, kl: float) -> None:
         if self.ppo.schedule != 'adaptive':
@@ -303,15 +397,27 @@ class Learner:
         elif kl < 0.5 * self.ppo.desired_kl:
             self.learning_rate = min(high, self.learning_rate * LEARNING_RATE_STEP)
 
-    def _set_learning_rate(self) -> None:
+    def _step_size(self) -> float:
+        """Give the learning rate with everything that scales it."""
         if self.ppo.schedule == 'linear':
-            left = max(0.0, 1.0 - self.env_steps / self.config.env_steps)
-            self.learning_rate = self.ppo.learning_rate * left
-        self.optimizer.param_groups[0]['lr'] = self.learning_rate * self.learning_rate_scale
+            self.learning_rate = self.ppo.learning_rate * self._schedule('linear')
+        warmup = min(1.0, (self.env_steps + 1) / max(1, self.ppo.warmup_steps))
+        return self.learning_rate * self.learning_rate_scale * warmup * self._effective_share
 
-    def _normalized(self, observation: np.ndarray) -> Tensor:
-        shift, scale = normalizer_arrays(self.normalizer.mean, self.normalizer.variance,
-                                         self.normalizer.count)
+    def _schedule(self, kind: str) -> float:
+        """Give the factor of a schedule, 1 at the start."""
+        return max(0.0, 1.0 - self.env_steps / self.config.env_steps) if kind == 'linear' else 1.0
+
+    def _policy_weights(self) -> Tensor:
+        """Give all parameters of the policy, float32 [W]."""
+        with torch.no_grad():
+            return torch.cat([parameter.flatten() for parameter in
+                              (*self.network.policy.parameters(), self.network.log_std)])
+
+    def _normalized(self, observation: np.ndarray,
+                    normalizer: RunningMoments | None = None) -> Tensor:
+        moments = normalizer or self.normalizer
+        shift, scale = normalizer_arrays(moments.mean, moments.variance, moments.count)
         clip = np.float32(self.config.policy.observation_clip)
         normalized = np.clip((observation - shift) * scale, -clip, clip)
         return torch.from_numpy(normalized).to(self.device)
@@ -324,10 +430,11 @@ class Learner:
         return value.cpu().numpy()
 
     @torch.no_grad()
-    def _ratios(self, observation: Tensor, chunk: Chunk) -> np.ndarray:
+    def _ratios(self, segment: Segment) -> np.ndarray:
         """Give current over behaviour policy for every step of a chunk, float32 [T, N]."""
+        chunk = segment.chunk
         log_prob = self.network.distribution.log_prob(
-            self.network.parameters_of(observation),
+            self.network.parameters_of(segment.observation[:-1]),
             torch.from_numpy(np.ascontiguousarray(chunk.action)).to(self.device))
         behaviour = torch.from_numpy(chunk.behaviour_log_prob.copy()).to(self.device)
         return torch.exp(losses.log_ratio(log_prob, behaviour)).cpu().numpy()
@@ -343,9 +450,13 @@ class Learner:
         self.optimizer.load_state_dict(optimizer)
 
 
-def _normalized_advantage(batch: Transitions) -> Tensor:
-    advantage = batch.advantage
+def _normalized_advantage(advantage: Tensor) -> Tensor:
     return (advantage - advantage.mean()) / (advantage.std(unbiased=False) + 1e-8)
+
+
+def _spread_rows(count: int, most: int) -> np.ndarray:
+    """Give up to `most` indices below `count`, evenly spread."""
+    return np.linspace(0, count - 1, min(count, max(1, most)), dtype=np.int64)
 
 
 def _device(name: str) -> torch.device:

@@ -22,7 +22,7 @@ def log_ratio(log_prob: Tensor, behaviour_log_prob: Tensor) -> Tensor:
 
 
 def clipped_objective(ratio: Tensor, advantage: Tensor, clip_ratio: float,
-                      dual_clip: float) -> Tensor:
+                      dual_clip: float | Tensor) -> Tensor:
     """
     Give the dual-clip PPO objective of every sample, to be maximized.
 
@@ -37,8 +37,9 @@ def clipped_objective(ratio: Tensor, advantage: Tensor, clip_ratio: float,
         A
     clip_ratio : float
         ε in (0, 1].
-    dual_clip : float
-        c > 1 + ε; 0 leaves the side A < 0 unbounded, as PPO has it.
+    dual_clip : float, or float32 [B]
+        c > 1 + ε; 0 leaves the side A < 0 unbounded, as PPO has it.  See `dual_clip_by_lag` for
+        one of each sample.
 
     Returns
     -------
@@ -47,7 +48,8 @@ def clipped_objective(ratio: Tensor, advantage: Tensor, clip_ratio: float,
     Raises
     ------
     ValueError
-        0 < c ≤ 1 + ε: such a bound takes the gradient from samples at ρ = 1.
+        0 < c ≤ 1 + ε: such a bound takes the gradient from samples at ρ = 1.  (Not looked for
+        in a tensor.)
 
     References
     ----------
@@ -55,15 +57,63 @@ def clipped_objective(ratio: Tensor, advantage: Tensor, clip_ratio: float,
 
     """
     _check_shapes(ratio=ratio, advantage=advantage)
-    if 0.0 < dual_clip <= 1.0 + clip_ratio:
+    if isinstance(dual_clip, Tensor):
+        _check_shapes(ratio=ratio, dual_clip=dual_clip)
+    elif 0.0 < dual_clip <= 1.0 + clip_ratio:
         raise ValueError(f'dual_clip = {dual_clip}: must exceed 1 + clip_ratio = '
                          f'{1.0 + clip_ratio}, or be 0 (off)')
     clipped = ratio.clamp(1.0 - clip_ratio, 1.0 + clip_ratio)
     objective = torch.minimum(ratio * advantage, clipped * advantage)
-    if dual_clip == 0.0:
+    if not isinstance(dual_clip, Tensor) and dual_clip == 0.0:
         return objective
-    bounded = torch.maximum(objective, dual_clip * advantage)
-    return torch.where(advantage < 0.0, bounded, objective)
+    floor = torch.where(advantage < 0.0, dual_clip * advantage, -torch.inf)
+    return torch.maximum(objective, floor)
+
+
+def dual_clip_by_lag(dual_clip: float, lag: Tensor, above: int) -> float | Tensor:
+    """
+    Give the dual clip of every sample: c where the policy lag is above a number, else none.
+
+    Parameters
+    ----------
+    dual_clip : float
+        c; 0 = off.
+    lag : float32 [B]
+        Of the policy that acted [versions].
+    above : int
+        Negative = all samples have c.
+
+    Returns
+    -------
+    float, or float32 [B] with inf where there is no bound
+
+    """
+    if dual_clip == 0.0 or above < 0:
+        return dual_clip
+    return torch.where(lag > above, dual_clip, torch.inf)
+
+
+def misread_dual_clip_objective(ratio: Tensor, advantage: Tensor, clip_ratio: float,
+                                cap: float) -> Tensor:
+    """
+    Give a form of dual clip that is found in articles, and is wrong; for comparison only.
+
+        L = min(ρ A, clip(ρ, 1-ε, 1+ε) A, c A),    c in (0, 1]
+
+    Where A > 0 its gradient is zero for every ρ ≥ c, ρ = 1 included, so that nothing is learned
+    from good actions; where A < 0 the side of large ρ stays unbounded.
+
+    Parameters
+    ----------
+    ratio, advantage : float32 [B]
+    clip_ratio : float
+        ε.
+    cap : float
+        c.
+
+    """
+    objective = clipped_objective(ratio, advantage, clip_ratio, 0.0)
+    return torch.minimum(objective, cap * advantage)
 
 
 def behaviour_weight(proximal_log_prob: Tensor, behaviour_log_prob: Tensor,
@@ -125,8 +175,28 @@ def approx_kl(log_ratio_: Tensor) -> Tensor:
     return (torch.exp(log_ratio_) - 1.0 - log_ratio_).mean()
 
 
+def effective_sample_share(log_ratio_: Tensor) -> Tensor:
+    """
+    Give the effective sample size of importance weights, as a share of the samples.
+
+        (Σ ρ)² / (B Σ ρ²), in (0, 1]: 1 where all weights are equal.
+
+    Parameters
+    ----------
+    log_ratio_ : float32 [B]
+
+    References
+    ----------
+    Kong 1992, "A note on importance sampling using standardized weights".
+
+    """
+    # Weights may be scaled freely: the largest becomes 1, so that nothing overflows.
+    weight = torch.exp(log_ratio_ - log_ratio_.max())
+    return weight.sum().square() / (len(weight) * weight.square().sum())
+
+
 def clip_fractions(ratio: Tensor, advantage: Tensor, clip_ratio: float,
-                   dual_clip: float) -> tuple[Tensor, Tensor]:
+                   dual_clip: float | Tensor) -> tuple[Tensor, Tensor]:
     """
     Give the shares of samples that the clip and the dual clip leave without gradient.
 
@@ -138,7 +208,7 @@ def clip_fractions(ratio: Tensor, advantage: Tensor, clip_ratio: float,
     above = (advantage > 0.0) & (ratio > 1.0 + clip_ratio)
     below = (advantage < 0.0) & (ratio < 1.0 - clip_ratio)
     clip_fraction = (above | below).float().mean()
-    if dual_clip == 0.0:
+    if not isinstance(dual_clip, Tensor) and dual_clip == 0.0:
         return clip_fraction, torch.zeros_like(clip_fraction)
     return clip_fraction, ((advantage < 0.0) & (ratio > dual_clip)).float().mean()
 

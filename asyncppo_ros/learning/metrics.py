@@ -71,8 +71,17 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'explained_variance': ('', '1 - Var(target - value) / Var(target).'),
         'gradient_norm': ('', 'Mean norm of the gradient before it is scaled down.'),
         'learning_rate': ('', 'Step size of the optimizer.'),
+        'epochs': ('', 'Passes over the batch that were made.'),
         'log_std_mean': ('', 'Mean log standard deviation of the pre-tanh action.'),
         'first_abs_log_ratio_max': ('', 'Largest |log ratio| before the first gradient step.'),
+        'first_abs_log_ratio_mean': ('', 'Mean |log ratio| before the first gradient step.'),
+        'weight_lag_log_ratio': ('', 'Mean |log ratio| that newer weights alone have made, with '
+                                     'the normalizer of the policy that acted.'),
+        'normalizer_drift_log_ratio': ('', 'Mean |log ratio| that the newer normalizer adds.'),
+        'parameter_distance': ('', 'Euclidean distance between the weights of the policy before '
+                                   'the update and of the one that acted.'),
+        'effective_sample_share': ('fraction', 'Effective sample size of the ratios before the '
+                                               'first gradient step, as a share of the batch.'),
         'ratio_max': ('', 'Largest ratio of the update.'),
         'update_time': ('s', 'Duration of the update.'),
         'policy_bytes': ('bytes', 'Size of the published policy.'),

@@ -1,7 +1,8 @@
-"""Transitions: the chunks of one update as flat tensors."""
+"""The chunks of one update: as flat tensors, and with what is estimated of them."""
 
 from collections.abc import Callable, Sequence
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,6 +10,28 @@ from torch import Tensor
 
 from asyncppo_ros.chunk import Chunk
 from asyncppo_ros.learning.advantages import gae, next_values, vtrace
+
+
+class Segment(NamedTuple):
+    """
+    A chunk and its observations as the networks take them.
+
+    Attributes
+    ----------
+    chunk : Chunk
+    lag : int
+        Of its policy [versions].
+    observation : float32 [T+1, N, O]
+        Normalized.
+    final_observation : float32 [K, O]
+        Normalized.
+
+    """
+
+    chunk: Chunk
+    lag: int
+    observation: Tensor
+    final_observation: Tensor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,10 +47,8 @@ class Transitions:
     behaviour_log_prob : float32 [M]
         Of the policy that acted.
     behaviour_parameters : float32 [M, P]
-    advantage : float32 [M]
-    value : float32 [M]
-        V before the update, in the unit of the return.
-    value_target : float32 [M]
+    lag : float32 [M]
+        Of the policy that acted [versions].
 
     """
 
@@ -35,12 +56,28 @@ class Transitions:
     action: Tensor
     behaviour_log_prob: Tensor
     behaviour_parameters: Tensor
-    advantage: Tensor
-    value: Tensor
-    value_target: Tensor
+    lag: Tensor
 
     def __len__(self) -> int:
         return len(self.action)
+
+
+class Estimates(NamedTuple):
+    """
+    What is estimated of M transitions, in the unit of the return.
+
+    Attributes
+    ----------
+    advantage : float32 [M]
+    value : float32 [M]
+        V at the time of the estimate.
+    value_target : float32 [M]
+
+    """
+
+    advantage: Tensor
+    value: Tensor
+    value_target: Tensor
 
 
 def raw_observations(chunks: Sequence[Chunk]) -> np.ndarray:
@@ -49,53 +86,59 @@ def raw_observations(chunks: Sequence[Chunk]) -> np.ndarray:
     return np.concatenate([chunk.observation[:-1].reshape(-1, size) for chunk in chunks])
 
 
-def join(chunks: Sequence[Chunk], normalize: Callable[[np.ndarray], Tensor],
-         value_of: Callable[[Tensor], np.ndarray], discount: float, gae_lambda: float,
-         ratio_of: Callable[[Tensor, Chunk], np.ndarray] | None = None,
-         max_ratio: float = 1.0) -> Transitions:
+def join(segments: Sequence[Segment]) -> Transitions:
+    """Join the chunks of one update, at least one; they may differ in T and N."""
+    device = segments[0].observation.device
+
+    def joined(arrays: Sequence[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.concatenate([_flat(array) for array in arrays])).to(device)
+
+    chunks = [segment.chunk for segment in segments]
+    return Transitions(
+        observation=torch.cat([segment.observation[:-1].flatten(0, 1) for segment in segments]),
+        action=joined([chunk.action for chunk in chunks]),
+        behaviour_log_prob=joined([chunk.behaviour_log_prob for chunk in chunks]),
+        behaviour_parameters=joined([chunk.behaviour_parameters for chunk in chunks]),
+        lag=joined([np.full(segment.chunk.reward.shape, segment.lag, np.float32)
+                    for segment in segments]))
+
+
+def estimate(segments: Sequence[Segment], value_of: Callable[[Tensor], np.ndarray],
+             discount: float, gae_lambda: float,
+             ratio_of: Callable[[Segment], np.ndarray] | None = None,
+             max_ratio: float = 1.0) -> Estimates:
     """
-    Join the chunks of one update and estimate their advantages with the current critic.
+    Estimate advantages and value targets with a critic.
 
     Parameters
     ----------
-    chunks : sequence of Chunk
-        At least one; they may differ in T and N.
-    normalize : callable
-        float32 [..., O] raw → tensor [..., O] as the networks take it.
+    segments : sequence of Segment
+        At least one.
     value_of : callable
         Normalized tensor [..., O] → float32 array [...] in the unit of the return.
     discount, gae_lambda : float
         γ and λ.
     ratio_of : callable, optional
-        Normalized tensor [T, N, O] and its chunk → float32 [T, N], current over behaviour policy:
-        V-trace is used instead of GAE.
+        Segment → float32 [T, N], current over behaviour policy: V-trace is used instead of GAE.
     max_ratio : float
         Of V-trace.
 
     """
-    parts: dict[str, list] = {field.name: [] for field in dataclasses.fields(Transitions)}
-    for chunk in chunks:
-        observation = normalize(chunk.observation)
-        value = value_of(observation)
-        final_value = value_of(normalize(chunk.final_observation))
+    parts: list[tuple[np.ndarray, ...]] = []
+    for segment in segments:
+        chunk = segment.chunk
+        value = value_of(segment.observation)
+        final_value = value_of(segment.final_observation)
         following = next_values(value, chunk.terminated, final_value, chunk.final_index)
         steps = (chunk.reward, value[:-1], following, chunk.terminated | chunk.truncated)
         if ratio_of is None:
             advantage, target = gae(*steps, discount, gae_lambda)
         else:
-            advantage, target = vtrace(*steps, ratio_of(observation[:-1], chunk), discount,
-                                       gae_lambda, max_ratio)
-        parts['observation'].append(observation[:-1].flatten(0, 1))
-        parts['action'].append(_flat(chunk.action))
-        parts['behaviour_log_prob'].append(_flat(chunk.behaviour_log_prob))
-        parts['behaviour_parameters'].append(_flat(chunk.behaviour_parameters))
-        parts['advantage'].append(_flat(advantage))
-        parts['value'].append(_flat(value[:-1]))
-        parts['value_target'].append(_flat(target))
-    device = parts['observation'][0].device
-    return Transitions(**{name: torch.cat(pieces).to(device) if name == 'observation'
-                    else torch.from_numpy(np.concatenate(pieces)).to(device)
-                    for name, pieces in parts.items()})
+            advantage, target = vtrace(*steps, ratio_of(segment), discount, gae_lambda, max_ratio)
+        parts.append((_flat(advantage), _flat(value[:-1]), _flat(target)))
+    device = segments[0].observation.device
+    return Estimates(*(torch.from_numpy(np.concatenate(pieces)).to(device)
+                       for pieces in zip(*parts)))
 
 
 def _flat(array: np.ndarray) -> np.ndarray:

@@ -21,6 +21,7 @@ VERBS = {
     'books': ('asyncppo_ros.tools.books', 'show where every transition of a run went'),
     'keys': ('asyncppo_ros.tools.keys', 'make keys: encrypted connections, signed policies'),
     'settings': ('asyncppo_ros.tools.show_settings', 'list all settings'),
+    'tune': ('asyncppo_ros.tools.tune', 'search the best settings for a task'),
     'bench': ('asyncppo_ros.tools.bench', 'measure; `asyncppo bench` lists what'),
 }
 

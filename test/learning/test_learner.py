@@ -10,7 +10,7 @@ from toys import CountingEnvironment, random_chunk, TASK
 from asyncppo_ros.acting.rollout import Rollout, Stamp
 from asyncppo_ros.config import Config, LearnerConfig, PpoConfig
 from asyncppo_ros.learning.learner import BadBatch, Learner
-from asyncppo_ros.learning.transitions import join
+from asyncppo_ros.learning.transitions import estimate, Segment
 
 
 def make_learner(seed=0, env_steps=10_000, **ppo):
@@ -18,6 +18,12 @@ def make_learner(seed=0, env_steps=10_000, **ppo):
     config = Config(seed=seed, env_steps=env_steps,
                     learner=LearnerConfig(batch_size=64, ppo=PpoConfig(**ppo)))
     return Learner(config, TASK, 3, 2, run_id=1)
+
+
+def segment_of(chunk):
+    """Give a chunk whose observations need no normalization."""
+    return Segment(chunk, 0, torch.from_numpy(chunk.observation),
+                   torch.from_numpy(chunk.final_observation))
 
 
 def fresh_chunks(learner, count=2):
@@ -74,7 +80,7 @@ def test_truncation_bootstraps_from_its_own_final_observation():
     value_of = lambda observation: observation.sum(-1).numpy()  # noqa: E731
 
     def advantage(changed):
-        return join([changed], torch.from_numpy, value_of, 0.9, 0.0).advantage.view(8, 4)
+        return estimate([segment_of(changed)], value_of, 0.9, 0.0).advantage.view(8, 4)
 
     base = advantage(chunk)
     shifted = advantage(dataclasses.replace(
@@ -89,7 +95,7 @@ def test_truncation_bootstraps_from_its_own_final_observation():
 def test_terminated_step_has_no_bootstrap():
     chunk = random_chunk()
     value_of = lambda observation: 100.0 + observation.sum(-1).numpy()  # noqa: E731
-    joined = join([chunk], torch.from_numpy, value_of, 0.9, 0.0)
+    joined = estimate([segment_of(chunk)], value_of, 0.9, 0.0)
     td = joined.advantage.view(8, 4)[4, 1]
     value = joined.value.view(8, 4)[4, 1]
     assert float(td) == pytest.approx(float(chunk.reward[4, 1] - value), abs=1e-3)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from asyncppo_ros.settings import as_text
 from asyncppo_ros.tools.bench import actors, faults, lag, memory
 from asyncppo_ros.tools.bench.results import check, verdict
 from asyncppo_ros.tools.bench.uncertainty import Estimate, mean_difference, slope, slope_estimate
 from asyncppo_ros.tools.bench.watched import (
-    as_text,
     median_rate,
     rate,
     recovery_s,

@@ -15,6 +15,7 @@ from asyncppo_ros.errors import RunError
 from asyncppo_ros.learning.jsonl import read_jsonl, Tail
 from asyncppo_ros.nodes.process import child_environment, StopRequest
 from asyncppo_ros.run import Run
+from asyncppo_ros.settings import as_text
 
 LOOK_S = 0.1
 # A run promises to end within 5 s; so long its end is waited for and timed.
@@ -202,13 +203,6 @@ def free_address() -> str:
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))
         return f'tcp://127.0.0.1:{probe.getsockname()[1]}'
-
-
-def as_text(value: Any) -> str:
-    """Write the value of a setting for a command line."""
-    if isinstance(value, (tuple, list)):
-        return ','.join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def steps_at(seen: Sequence[Seen], at: float) -> float:
