@@ -67,7 +67,9 @@ setup(
         'ros-kilted': ros_wheels('kilted'),
         'onnx': ['onnx', 'onnxruntime'],
         'ray': ['ray'],
-        'test': ['pytest', 'pytest-timeout', 'hypothesis', 'ruff', 'mypy', 'types-PyYAML'],
+        'tune': ['optuna'],
+        'test': ['optuna', 'pytest', 'pytest-timeout', 'hypothesis', 'ruff', 'mypy',
+                 'types-PyYAML'],
     },
     entry_points={
         'console_scripts': [

@@ -1,8 +1,11 @@
 """
 What an actor sends: up to T control steps of N environments under one policy.
 
-Symbols: T steps, N environments, O observation size, A action size, P size of the
-distribution's parameters, K truncated steps, E episodes that ended.
+Symbols: T steps, N environments, O observation size, C size of what only the critic sees, A
+action size, P size of the distribution's parameters, V values of a row (0 or 1), K truncated
+steps, E episodes that ended.
+
+What a run has no use for has an axis of size 0: the critic's terms (C) and the actor's values (V).
 """
 
 import dataclasses
@@ -57,18 +60,25 @@ class Chunk:
     observation : float32 [T+1, N, O]
         Raw; row T is what followed the last action.  Where an episode ended after step t,
         row t+1 is the first observation of the next one.
+    critic_observation : float32 [T+1, N, C]
+        Raw terms that only the critic sees, beside `observation`.
     action : float32 [T, N, A]
-        As the distribution sampled it: pre-tanh u of a tanh Gaussian.
+        As the distribution sampled it: pre-tanh u of a tanh Gaussian, index of a categorical.
     behaviour_log_prob : float32 [T, N]
         Log density of `action` itself, made by the actor.
     behaviour_parameters : float32 [T, N, P]
         Of the distribution, for the exact KL.
+    value : float32 [T+1, N, V]
+        Of each row by the critic that came with the policy, in the unit of the return.
     reward : float32 [T, N]
         Unscaled.
     terminated, truncated : bool [T, N]
         A terminal state; an episode cut from outside.  A full chunk is neither.
     final_observation : float32 [K, O]
         The true last observation of each truncated (t, n).
+    final_critic_observation : float32 [K, C]
+    final_value : float32 [K, V]
+        The same rows for the critic, and what it says of them.
     final_index : int32 [K, 2]
         Its t and n.
     episodes : float32 [E, 3]
@@ -87,13 +97,17 @@ class Chunk:
     collecting_ns: int
     waiting_ns: int
     observation: np.ndarray
+    critic_observation: np.ndarray
     action: np.ndarray
     behaviour_log_prob: np.ndarray
     behaviour_parameters: np.ndarray
+    value: np.ndarray
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
     final_observation: np.ndarray
+    final_critic_observation: np.ndarray
+    final_value: np.ndarray
     final_index: np.ndarray
     episodes: np.ndarray
 
@@ -116,13 +130,17 @@ class Chunk:
 # Every array of a chunk in the order of the wire: name, dtype, axes.
 ARRAYS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('observation', '<f4', ('T+1', 'N', 'O')),
+    ('critic_observation', '<f4', ('T+1', 'N', 'C')),
     ('action', '<f4', ('T', 'N', 'A')),
     ('behaviour_log_prob', '<f4', ('T', 'N')),
     ('behaviour_parameters', '<f4', ('T', 'N', 'P')),
+    ('value', '<f4', ('T+1', 'N', 'V')),
     ('reward', '<f4', ('T', 'N')),
     ('terminated', '|b1', ('T', 'N')),
     ('truncated', '|b1', ('T', 'N')),
     ('final_observation', '<f4', ('K', 'O')),
+    ('final_critic_observation', '<f4', ('K', 'C')),
+    ('final_value', '<f4', ('K', 'V')),
     ('final_index', '<i4', ('K', '2')),
     ('episodes', '<f4', ('E', '3')),
 )
@@ -134,8 +152,9 @@ class Layout(NamedTuple):
     """
     The sizes that actor and learner must agree on.
 
-    `task` is the name of the task; `terms` names the observation terms in order, so that two
-    tasks of equal sizes are still told apart.
+    `task` is the name of the task; `terms` names the observation terms in order, those of the
+    critic included, so that two tasks of equal sizes are still told apart.  `value_size` is 1
+    where actors send values, else 0.
     """
 
     task: str
@@ -143,10 +162,13 @@ class Layout(NamedTuple):
     action_size: int
     parameters_size: int
     terms: str
+    critic_size: int = 0
+    value_size: int = 0
 
     def sizes(self) -> dict[str, int]:
-        """Give O, A and P."""
-        return {'O': self.observation_size, 'A': self.action_size, 'P': self.parameters_size}
+        """Give O, A, P, C and V."""
+        return {'O': self.observation_size, 'A': self.action_size, 'P': self.parameters_size,
+                'C': self.critic_size, 'V': self.value_size}
 
     def digest(self) -> int:
         """Give a 64-bit hash of everything both sides must agree on."""

@@ -93,7 +93,8 @@ class PpoConfig:
         choices=('constant', 'linear'))
     value_coefficient: float = setting(0.5, 'Weight of the value loss.', low=0.0, high=100.0)
     entropy_coefficient: float = setting(
-        0.0, 'Weight of the entropy of the Gaussian before the tanh.', low=0.0, high=10.0)
+        0.0, 'Weight of the entropy of the policy, of a Gaussian before the tanh.',
+        low=0.0, high=10.0)
     entropy_schedule: str = setting(
         'constant', 'How entropy_coefficient changes: `linear` to 0 at env_steps, or `constant`.',
         choices=('constant', 'linear'))
@@ -124,7 +125,7 @@ class LearnerConfig:
                                 low=0.0, high=1.0)
     advantage: str = setting(
         'gae', 'How advantages are estimated: `gae`, or `vtrace` = corrected for what lag has '
-        'changed of the policy. Equal up to the value targets at zero lag.',
+        'changed of the policy. At zero lag the value targets of both are equal.',
         choices=('gae', 'vtrace'))
     vtrace_max_ratio: float = setting(
         1.0, 'Cap ρ̄ of the ratio in V-trace.', low=1.0, high=1000.0)
@@ -180,6 +181,10 @@ class LearnerConfig:
                 f'learner.publish_updates = {self.publish_updates}: must be at most '
                 f'learner.target_lag + 1 = {self.target_lag + 1}, or actors wait for a policy '
                 'that is not published')
+        if self.value_source == 'actor' and self.ppo.recompute_advantages:
+            raise ConfigError(
+                'learner.ppo.recompute_advantages = true: must be false where '
+                'learner.value_source = actor, whose values do not change during an update')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ What can go wrong, as one tree.
     ├── AddressError        an address that is in use or not allowed
     └── MissingDependency   torch, mujoco, rclpy: which interpreter, and the fix
     CodecError              a message that fails a check: counted and dropped, never fatal
+    PolicyError             a policy whose output is not finite: nothing is done with it
 """
 
 
@@ -45,6 +46,10 @@ class AddressError(UserError):
 
 class MissingDependency(UserError):
     """A library is missing from this interpreter."""
+
+
+class PolicyError(ArithmeticError):
+    """What a policy says of an observation is not finite; no action follows from it."""
 
 
 class CodecError(ValueError):

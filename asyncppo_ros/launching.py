@@ -191,6 +191,7 @@ def _open_run(values: Mapping[str, str]) -> Run:
     if values['run_dir']:
         given['run_dir'] = values['run_dir']
     config = resolve(given, files)
+    check_lag(config)
     num_actors(config)
     # Before the folder is made: a mistake leaves nothing behind.
     check_nodes(values['python'], config)
@@ -206,6 +207,7 @@ def _resume(values: Mapping[str, str], given: Mapping[str, Any], files: Sequence
         # Before its settings are written again: another process may train in it.
         run.lock()
         run.unlock()
+        check_lag(run.config())
         check_nodes(values['python'], run.config())
     return resume(values['resume'], given, files)[0]
 
@@ -284,9 +286,25 @@ def check_task(task: str, seed: int) -> None:
 
     """
     from asyncppo_ros.simulation.registry import check, make
-    environment = make(task, 2, seed)
+    environment = make(task, 2, seed, privileged=True)
     check(environment)
     environment.close()
+
+
+def check_lag(config: Config) -> None:
+    """
+    Refuse injected lag where lag comes about by itself.
+
+    Raises
+    ------
+    ConfigError
+        A setting of `injected_lag` is given.
+
+    """
+    for name, value in vars(config.injected_lag).items():
+        if value:
+            raise ConfigError(f'injected_lag.{name} = {value}: must be 0 in an asynchronous '
+                              'training; only `asyncppo train-local` injects lag')
 
 
 def check_keys(keys: str) -> None:

@@ -334,13 +334,18 @@ def test_the_example_task_works_as_written(tmp_path, monkeypatch):
     package.mkdir()
     (package / '__init__.py').touch()
     (package / 'pointer.xml').write_text(code_blocks(page, 'xml')[0])
-    (package / 'tasks.py').write_text(code_blocks(page, 'python')[0])
+    task, *others = code_blocks(page, 'python')
+    judged = next(block for block in others if 'class JudgedPoint' in block)
+    (package / 'tasks.py').write_text(f'{task}\n\n{judged}')
     monkeypatch.syspath_prepend(tmp_path)
     environment = registry.make('my_robot.tasks:Point', 4, 0)
     registry.check(environment)
     card = environment.describe()
     assert card['deployable'] and 'my_robot.tasks:angle_error' in {
         term['term'] for term in card['observation']}
+    environment = registry.make('my_robot.tasks:JudgedPoint', 4, 0, privileged=True)
+    registry.check(environment)
+    assert environment.critic_observation.shape == (4, 3) and environment.describe()['deployable']
 
 
 def test_resume_of_latest_keeps_the_link(tmp_path, monkeypatch):

@@ -67,6 +67,13 @@ def test_mistakes_are_one_clear_line(values, text):
     assert '\n' not in str(error.value)
 
 
+def test_values_of_actors_are_not_recomputed():
+    with pytest.raises(ConfigError, match='recompute_advantages = true: must be false where '
+                                          'learner.value_source = actor'):
+        build(Config, {'learner.value_source': 'actor',
+                       'learner.ppo.recompute_advantages': True})
+
+
 def test_publish_updates_that_would_starve_actors_is_refused():
     with pytest.raises(ConfigError, match='must be at most learner.target_lag'):
         build(Config, {'learner.target_lag': 0, 'learner.max_policy_lag': 1,

@@ -62,11 +62,34 @@ class CountingEnvironment:
         pass
 
 
+class PrivilegedEnvironment(CountingEnvironment):
+    """The same, where the critic also sees (100 · episode + step, -n)."""
+
+    def __init__(self, lengths):
+        super().__init__(lengths)
+        self.critic_observation = np.zeros((self.num_envs, 2), np.float32)
+
+    def _write(self, out):
+        super()._write(out)
+        self.critic_observation[:, 0] = 100 * self.episode + self.step_in_episode
+        self.critic_observation[:, 1] = -np.arange(self.num_envs)
+
+    def step(self, action, out):
+        result = super().step(action, out)
+        final = np.stack((100 * result.final_observation[:, 0] + result.final_observation[:, 1],
+                          -result.final_observation[:, 2]), axis=1)
+        return result._replace(final_critic_observation=final)
+
+    def describe(self):
+        return {**TASK, 'critic_observation': [{'name': 'clock', 'size': 2}]}
+
+
 def toy_layout(observation_size=3, action_size=2):
     return Layout('toy', observation_size, action_size, 2 * action_size, 'counter')
 
 
-def random_chunk(seed=0, steps=8, num_envs=4, observation_size=3, action_size=2, **integers):
+def random_chunk(seed=0, steps=8, num_envs=4, observation_size=3, action_size=2, critic_size=0,
+                 value_size=0, **integers):
     """Make a chunk of a standard Gaussian policy with log-probs that belong to its actions."""
     rng = np.random.default_rng(seed)
     action = rng.normal(size=(steps, num_envs, action_size)).astype(np.float32)
@@ -87,4 +110,9 @@ def random_chunk(seed=0, steps=8, num_envs=4, observation_size=3, action_size=2,
         terminated=terminated, truncated=truncated,
         final_observation=rng.normal(size=(1, observation_size)).astype(np.float32),
         final_index=np.array([[steps // 2, 0]], np.int32),
-        episodes=np.array([[1.0, 5.0, -1.0]], np.float32))
+        episodes=np.array([[1.0, 5.0, -1.0]], np.float32),
+        **{name: rng.normal(size=shape).astype(np.float32) for name, shape in (
+            ('critic_observation', (steps + 1, num_envs, critic_size)),
+            ('final_critic_observation', (1, critic_size)),
+            ('value', (steps + 1, num_envs, value_size)),
+            ('final_value', (1, value_size)))})

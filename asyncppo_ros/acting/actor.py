@@ -6,7 +6,13 @@ import functools
 import math
 import time
 
-from asyncppo_ros.acting.rollout import environment_seed, layout_of, Rollout, Stamp
+from asyncppo_ros.acting.rollout import (
+    environment_seed,
+    layout_of,
+    Rollout,
+    sends_values,
+    Stamp,
+)
 from asyncppo_ros.chunk import Identity, NO_POLICY
 from asyncppo_ros.config import Config
 from asyncppo_ros.policy.snapshot import PolicySnapshot
@@ -103,10 +109,10 @@ class Actor:
 
     def _greeting(self) -> Hello:
         config = self.config
-        sample = make(config.task, 1, config.seed)
+        sample = make(config.task, 1, config.seed, privileged=config.policy.privileged_critic)
         try:
-            greeting = hello(self._actor_id, layout_of(sample), config.actor.num_envs,
-                             config.actor.chunk_length)
+            greeting = hello(self._actor_id, layout_of(sample, sends_values(config)),
+                             config.actor.num_envs, config.actor.chunk_length)
             return dataclasses.replace(greeting, target_lag=config.actor.target_lag,
                                        max_policy_lag=config.actor.max_policy_lag)
         finally:
@@ -124,9 +130,10 @@ class Actor:
         environment = make(config.task, config.actor.num_envs,
                            environment_seed(config.seed, actor_id, incarnation),
                            random_episode_start=config.actor.random_episode_start,
-                           randomization=config.randomization)
+                           randomization=config.randomization,
+                           privileged=config.policy.privileged_critic)
         return Rollout(environment, config.actor.chunk_length,
-                       (config.seed, actor_id, incarnation))
+                       (config.seed, actor_id, incarnation), sends_values(config))
 
     def _connect(self, sender: ZmqChunkSender) -> bool:
         begun = time.monotonic()

@@ -8,10 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from asyncppo_ros.acting.exploration import exploration_for
+from asyncppo_ros.acting.numpy_critic import NumpyCritic
 from asyncppo_ros.chunk import Chunk, Layout
+from asyncppo_ros.config import Config
 from asyncppo_ros.policy.snapshot import PolicySnapshot
-from asyncppo_ros.robot.numpy_policy import gaussian_log_prob, NumpyPolicy
-from asyncppo_ros.simulation.environment import Environment
+from asyncppo_ros.robot.actions import choices_of
+from asyncppo_ros.robot.numpy_policy import NumpyPolicy
+from asyncppo_ros.simulation.environment import critic_rows, Environment, StepResult
 from asyncppo_ros.transport.payload import ChunkBuffer
 
 
@@ -24,13 +28,20 @@ class Stamp(NamedTuple):
     sequence: int
 
 
-def layout_of(environment: Environment) -> Layout:
-    """Give what actor and learner must agree on."""
-    terms = environment.describe()['observation']
+def layout_of(environment: Environment, values: bool = False) -> Layout:
+    """Give what actor and learner must agree on; `values` = actors send those of the critic."""
+    description = environment.describe()
+    terms = [*description['observation'], *description.get('critic_observation', [])]
     digest = hashlib.sha256(json.dumps(terms, sort_keys=True).encode()).hexdigest()[:12]
     names = ','.join(str(term.get('name', '?')) for term in terms)
     return Layout(environment.task, environment.observation_size, environment.action_size,
-                  2 * environment.action_size, f'{names}#{digest}')
+                  choices_of(description['action']) or 2 * environment.action_size,
+                  f'{names}#{digest}', critic_rows(environment).shape[1], int(values))
+
+
+def sends_values(config: Config) -> bool:
+    """Say whether actors send the values of the critic that comes with the policy."""
+    return config.learner.value_source == 'actor'
 
 
 def environment_seed(seed: int, actor_id: int, incarnation: int) -> int:
@@ -51,22 +62,26 @@ class Rollout:
         T, the most control steps of a chunk.
     seed : int or sequence of int
         Of the exploration noise.
+    values : bool
+        Send values of the critic that comes with the policy.
 
     """
 
     def __init__(self, environment: Environment, chunk_length: int,
-                 seed: int | tuple[int, ...]) -> None:
+                 seed: int | tuple[int, ...], values: bool = False) -> None:
         self.environment = environment
         self.chunk_length = chunk_length
-        self.layout = layout_of(environment)
+        self.layout = layout_of(environment, values)
         self._rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed)))
         shape = (environment.num_envs, environment.action_size)
-        self._mean = np.empty(shape, np.float32)
-        self._action = np.empty(shape, np.float32)
-        self._noise = np.empty((chunk_length, *shape), np.float32)
+        self._exploration = exploration_for(
+            environment.describe()['action'], chunk_length, *shape)
+        self._command = np.empty(shape, np.float32)
         self._observation = np.empty(
             (environment.num_envs, environment.observation_size), np.float32)
         environment.reset(self._observation)
+        self._critic_rows = critic_rows(environment)
+        self._critic: NumpyCritic | None = None
         self._policy: NumpyPolicy | None = None
         self._snapshot: PolicySnapshot | None = None
 
@@ -100,71 +115,81 @@ class Rollout:
         num_envs = self.environment.num_envs
         buffer = ChunkBuffer(self.layout, self.chunk_length, num_envs, memory)
         buffer.observation[0] = self._observation
-        self._rng.standard_normal(dtype=np.float32, out=self._noise)
-        ends = _Ends()
+        buffer.critic_observation[0] = self._critic_rows
+        self._exploration.begin(self._rng)
+        ends = _Ends(self.layout)
         steps = 0
         while steps < self.chunk_length:
-            self._act(policy, buffer, steps)
-            result = self.environment.step(self._action, buffer.observation[steps + 1])
+            self._exploration.act(
+                policy, buffer.observation[steps], steps, buffer.behaviour_parameters[steps],
+                buffer.action[steps], self._command)
+            result = self.environment.step(self._command, buffer.observation[steps + 1])
+            if self.layout.critic_size:
+                buffer.critic_observation[steps + 1] = self._critic_rows
             buffer.reward[steps] = result.reward
             buffer.terminated[steps] = result.terminated
             buffer.truncated[steps] = result.truncated
-            ends.add(steps, result.final_index, result.final_observation, result.episodes)
+            ends.add(steps, result)
             steps += 1
             stepped(num_envs)
             if cut():
                 break
         self._observation[:] = buffer.observation[steps]
-        self._score(policy, buffer, steps)
+        buffer.behaviour_log_prob[:steps] = self._exploration.score(
+            policy, buffer.behaviour_parameters[:steps], buffer.action[:steps])
+        final_observation, final_critic_observation = ends.final_observations()
+        final_value = self._judge(buffer, steps, final_observation, final_critic_observation)
         integers = {**stamp._asdict(), **snapshot.identity._asdict(),
                     'gradient_steps': snapshot.gradient_steps,
                     'collecting_ns': time.monotonic_ns() - begun, 'waiting_ns': 0}
-        return buffer.finish(integers, ends.final_observation(self.layout.observation_size),
-                             ends.final_index(), ends.episodes(), steps)
+        return buffer.finish(integers, final_observation, ends.final_index(), ends.episodes(),
+                             steps, final_critic_observation, final_value)
 
-    def _act(self, policy: NumpyPolicy, buffer: ChunkBuffer, step: int) -> None:
-        action = buffer.action[step]
-        policy.mean(buffer.observation[step], out=self._mean)
-        buffer.behaviour_parameters[step, :, :policy.action_size] = self._mean
-        np.multiply(self._noise[step], policy.std, out=action)
-        np.add(action, self._mean, out=action)
-        np.tanh(action, out=self._action)
-
-    def _score(self, policy: NumpyPolicy, buffer: ChunkBuffer, steps: int) -> None:
-        parameters = buffer.behaviour_parameters[:steps]
-        parameters[..., policy.action_size:] = policy.log_std
-        noise = (buffer.action[:steps] - parameters[..., :policy.action_size]) / policy.std
-        buffer.behaviour_log_prob[:steps] = gaussian_log_prob(noise, policy.log_std)
+    def _judge(self, buffer: ChunkBuffer, steps: int, final_observation: np.ndarray,
+               final_critic_observation: np.ndarray) -> np.ndarray | None:
+        """Fill in the values of all rows, and give those of the final observations, [K, 1]."""
+        if self._critic is None:
+            return None
+        buffer.value[:steps + 1, :, 0] = self._critic.value(
+            buffer.observation[:steps + 1], buffer.critic_observation[:steps + 1])
+        return self._critic.value(final_observation, final_critic_observation)[:, None]
 
     def _policy_of(self, snapshot: PolicySnapshot) -> NumpyPolicy:
         if self._policy is None or snapshot is not self._snapshot:
             self._policy, self._snapshot = NumpyPolicy(snapshot.artefact), snapshot
+            if self.layout.value_size:
+                self._critic = NumpyCritic(snapshot.artefact)
         return self._policy
 
 
 class _Ends:
     """Truncated steps and ended episodes of one chunk, gathered step by step."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: Layout) -> None:
         self._index: list[np.ndarray] = []
-        self._observation: list[np.ndarray] = []
+        self._observation = [np.empty((0, layout.observation_size), np.float32)]
+        self._critic_observation = [np.empty((0, layout.critic_size), np.float32)]
         self._episodes: list[np.ndarray] = []
 
-    def add(self, step: int, index: np.ndarray, observation: np.ndarray,
-            episodes: np.ndarray) -> None:
+    def add(self, step: int, result: StepResult) -> None:
+        index = result.final_index
         if len(index):
             self._index.append(np.stack((np.full(len(index), step), index), axis=1))
-            self._observation.append(observation.copy())
-        if len(episodes):
-            self._episodes.append(episodes.copy())
+            self._observation.append(result.final_observation.copy())
+            self._critic_observation.append(result.final_critic_observation.copy())
+        if len(result.episodes):
+            self._episodes.append(result.episodes.copy())
 
     def final_index(self) -> np.ndarray:
         return np.concatenate(self._index).astype(np.int32) if self._index \
             else np.empty((0, 2), np.int32)
 
-    def final_observation(self, size: int) -> np.ndarray:
-        return np.concatenate(self._observation) if self._observation \
-            else np.empty((0, size), np.float32)
+    def final_observations(self) -> tuple[np.ndarray, np.ndarray]:
+        critic = self._critic_observation
+        # Environments without anything for the critic give arrays of no shape in particular.
+        return (np.concatenate(self._observation),
+                np.concatenate(critic) if critic[0].shape[1]
+                else np.empty((sum(map(len, self._index)), 0), np.float32))
 
     def episodes(self) -> np.ndarray:
         return np.concatenate(self._episodes) if self._episodes \

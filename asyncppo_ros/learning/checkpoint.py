@@ -18,7 +18,7 @@ import torch
 from asyncppo_ros.errors import ArtefactError, RunError
 from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.policy.normalizer import RunningMoments
-from asyncppo_ros.robot.artefact import Artefact, parse_safetensors
+from asyncppo_ros.robot.artefact import Artefact, check_finite, parse_safetensors
 from asyncppo_ros.run import replace_file
 
 FORMAT = 'asyncppo-checkpoint-1'
@@ -44,16 +44,22 @@ def save_checkpoint(folder: pathlib.Path, learner: Learner,
     ------
     OSError
         The disk is full or read-only; the last good checkpoint is untouched.
+    ArtefactError
+        A tensor is not finite; the last good checkpoint is untouched.
 
     """
+    tensors = _tensors(learner)
+    scale = learner.value_scale
+    value_scale = [scale.mean, scale.square, scale.updates]
+    check_finite(tensors | {'value_scale': np.array(value_scale)})
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     state = {'format': FORMAT, 'task': learner.task['task'], 'run_id': learner.run_id,
-             'architecture': learner.architecture(), 'extra': dict(extra or {}),
-             'value_scale': [learner.value_scale.mean, learner.value_scale.square,
-                             learner.value_scale.updates],
+             'architecture': learner.architecture(),
+             'critic': learner.critic_architecture(), 'extra': dict(extra or {}),
+             'value_scale': value_scale,
              **{name: getattr(learner, name) for name in COUNTERS}}
-    data = safetensors.numpy.save(_tensors(learner), {'state': json.dumps(state)})
+    data = safetensors.numpy.save(tensors, {'state': json.dumps(state)})
     if path.exists():
         previous = folder / 'previous.safetensors'
         previous.unlink(missing_ok=True)
@@ -94,14 +100,22 @@ def load_checkpoint(folder: pathlib.Path, learner: Learner) -> dict[str, Any]:
     if state['task'] != learner.task['task']:
         raise RunError(f'checkpoint {folder}: was made by task {state["task"]}, this run has '
                        f'task {learner.task["task"]}')
-    if state['architecture'] != learner.architecture():
-        changed = [f'{name} {state["architecture"].get(name)} (now {value})'
-                   for name, value in learner.architecture().items()
-                   if state['architecture'].get(name) != value]
-        raise RunError(f'checkpoint {folder}: its network differs: ' + ', '.join(changed))
+    _require_same(folder, 'network', state['architecture'], learner.architecture())
+    ours = learner.critic_architecture()
+    # Checkpoints were without this entry while critics saw what policies see.
+    _require_same(folder, 'critic (policy.privileged_critic, policy.critic_hidden_sizes)',
+                  state.get('critic', ours | {'critic_size': 0, 'terms': []}), ours)
     _restore(learner, state, tensors)
     learner.generation += 1
     return state['extra']
+
+
+def _require_same(folder: pathlib.Path, what: str, saved: Mapping[str, Any],
+                  now: Mapping[str, Any]) -> None:
+    if saved != now:
+        changed = [f'{name} {saved.get(name)} (now {value})' for name, value in now.items()
+                   if saved.get(name) != value]
+        raise RunError(f'checkpoint {folder}: its {what} differs: ' + ', '.join(changed))
 
 
 def load_policy(artefact: Artefact, learner: Learner) -> None:
@@ -135,7 +149,9 @@ def _tensors(learner: Learner) -> dict[str, np.ndarray]:
             tensors[f'optimizer.{index}.{name}'] = tensor.detach().cpu().numpy().reshape(
                 tensor.shape or (1,))
     for prefix, moments in (('normalizer', learner.normalizer),
-                            ('pending', learner.pending_normalizer)):
+                            ('pending', learner.pending_normalizer),
+                            ('critic_normalizer', learner.critic_normalizer),
+                            ('pending_critic', learner.pending_critic_normalizer)):
         tensors[f'{prefix}.mean'] = moments.mean
         tensors[f'{prefix}.variance'] = moments.variance
         tensors[f'{prefix}.count'] = np.array([moments.count])
@@ -147,6 +163,7 @@ def _read(folder: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     path = folder / FILE
     try:
         metadata, tensors = parse_safetensors(path.read_bytes())
+        check_finite(tensors)
         state = json.loads(metadata['state'])
     except FileNotFoundError:
         raise RunError(f'no checkpoint in {folder}: nothing to resume') from None
@@ -174,6 +191,9 @@ def _restore(learner: Learner, state: Mapping[str, Any],
     learner.optimizer.load_state_dict({**optimizer, 'state': slots})
     learner.normalizer = _moments(tensors, 'normalizer')
     learner.pending_normalizer = _moments(tensors, 'pending')
+    if 'pending_critic.mean' in tensors:
+        learner.critic_normalizer = _moments(tensors, 'critic_normalizer')
+        learner.pending_critic_normalizer = _moments(tensors, 'pending_critic')
     scale = learner.value_scale
     scale.mean, scale.square, scale.updates = state['value_scale']
     learner.generator.set_state(torch.from_numpy(tensors['generator'].copy()))

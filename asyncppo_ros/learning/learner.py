@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from asyncppo_ros.chunk import Chunk, Identity
+from asyncppo_ros.chunk import ARRAYS, Chunk, Identity
 from asyncppo_ros.config import Config
 from asyncppo_ros.learning import losses
 from asyncppo_ros.learning.history import PastPolicy, PolicyHistory
@@ -17,10 +17,13 @@ from asyncppo_ros.learning.transitions import (
     estimate,
     Estimates,
     join,
+    on_device,
+    raw_critic_observations,
     raw_observations,
     Segment,
     Transitions,
 )
+from asyncppo_ros.policy.distributions import distribution_for
 from asyncppo_ros.policy.network import ActorCritic
 from asyncppo_ros.policy.normalizer import RunningMoments, ScalarScale
 from asyncppo_ros.policy.snapshot import PolicySnapshot
@@ -30,6 +33,9 @@ from asyncppo_ros.run import usable_cores
 # Bounds and steps of the adaptive learning rate.
 LEARNING_RATE_RANGE = (1e-6, 1e-2)
 LEARNING_RATE_STEP = 1.5
+# What is read of every gradient step.
+STEP_NUMBERS = ('policy_loss', 'value_loss', 'entropy', 'approx_kl', 'clip_fraction',
+                'dual_clip_fraction', 'gradient_norm', 'loss')
 # What lag did to the ratio is looked at in so many transitions of an update at most.
 MOST_LOOKED_AT = 1024
 # Policies remembered for that.
@@ -37,7 +43,7 @@ HISTORY_SIZE = 64
 
 
 class BadBatch(ArithmeticError):
-    """A loss or gradient was not finite; the update was undone."""
+    """A number of an update was not finite; the update was undone."""
 
 
 class Samples(NamedTuple):
@@ -48,6 +54,8 @@ class Samples(NamedTuple):
     ----------
     observation : float32 [B, O]
         Normalized.
+    critic_observation : float32 [B, C]
+        Normalized; what only the critic sees.
     action : float32 [B, A]
     reference : float32 [B]
         Log-probability that the ratio is taken to.
@@ -61,6 +69,7 @@ class Samples(NamedTuple):
     """
 
     observation: Tensor
+    critic_observation: Tensor
     action: Tensor
     reference: Tensor
     advantage: Tensor
@@ -82,6 +91,8 @@ class Learner:
         O and A.
     run_id : int
         Of the run, for the card.
+    critic_size : int
+        C, the size of what only the critic sees.
 
     Attributes
     ----------
@@ -97,22 +108,26 @@ class Learner:
     """
 
     def __init__(self, config: Config, task: Mapping[str, Any], observation_size: int,
-                 action_size: int, run_id: int) -> None:
+                 action_size: int, run_id: int, critic_size: int = 0) -> None:
         self.config = config
         self.ppo = config.learner.ppo
         self.task = task
+        self.action_size = action_size
         self.run_id = run_id
         self.device = _device(config.learner.device)
         # Small networks gain nothing from more threads, which would fight with the actors.
         torch.set_num_threads(config.learner.threads or max(1, usable_cores() // 4))
         self.generator = torch.Generator().manual_seed(config.seed)
-        self.network = ActorCritic(observation_size, action_size, config.policy,
-                                   self.generator).to(self.device)
+        self.network = ActorCritic(observation_size, action_size,
+                                   distribution_for(task.get('action', {})), config.policy,
+                                   self.generator, critic_size).to(self.device)
         self._parameters = list(self.network.parameters())
         self.optimizer = torch.optim.Adam(self._parameters, self.ppo.learning_rate, eps=1e-5,
                                           fused=True)
         self.normalizer = RunningMoments(observation_size)
         self.pending_normalizer = self.normalizer.copy()
+        self.critic_normalizer = RunningMoments(critic_size)
+        self.pending_critic_normalizer = self.critic_normalizer.copy()
         self.value_scale = ScalarScale()
         self.learning_rate = self.ppo.learning_rate
         # Lowered whenever a state had to be restored after non-finite losses.
@@ -121,6 +136,8 @@ class Learner:
         self.policy_version = 0
         self.gradient_steps = 0
         self.env_steps = 0
+        #: Transitions simulated in vain that count as training nevertheless (`train_local`).
+        self.dropped_env_steps = 0
         self.bad_batches = 0
         self.signing_key: bytes | None = None
         #: Called after every gradient step; what it raises ends the update.
@@ -153,14 +170,17 @@ class Learner:
         Raises
         ------
         BadBatch
-            A loss or gradient was not finite.  Nothing changed but the counters of
-            transitions and of bad batches.
+            A sample, loss, gradient, weight or metric was not finite.  Nothing changed but the
+            counters of transitions and of bad batches.
 
         """
-        segments = [self._segment(chunk) for chunk in chunks]
         before = self._undo_point()
         try:
+            for chunk in chunks:
+                _check_finite(chunk)
+            segments = [self._segment(chunk) for chunk in chunks]
             metrics = self._optimize(segments, should_stop)
+            self._check_state()
         except BadBatch:
             self._undo(before)
             self.bad_batches += 1
@@ -169,6 +189,7 @@ class Learner:
             self.env_steps += sum(chunk.transitions for chunk in chunks)
         if self.config.policy.normalize_observation:
             self.pending_normalizer.merge(raw_observations(chunks))
+            self.pending_critic_normalizer.merge(raw_critic_observations(chunks))
         self.policy_version += 1
         return metrics
 
@@ -180,12 +201,24 @@ class Learner:
         in everyone who receives the snapshot at once.
         """
         self.normalizer = self.pending_normalizer.copy()
+        self.critic_normalizer = self.pending_critic_normalizer.copy()
         return self.mid_update_snapshot()
 
     def mid_update_snapshot(self) -> PolicySnapshot:
-        """Give the policy as it is now, with the statistics of the last publication."""
+        """
+        Give the policy as it is now, with the statistics of the last publication.
+
+        Raises
+        ------
+        BadBatch
+            In the midst of an update that goes wrong.
+
+        """
+        weights = self._policy_weights()
+        if not bool(torch.isfinite(weights).all()):
+            raise BadBatch('weights of the policy are not finite')
         self._history.remember(self.identity, self.gradient_steps,
-                               PastPolicy(self._policy_weights(), self.normalizer))
+                               PastPolicy(weights, self.normalizer))
         card = {
             'run_id': self.run_id, 'generation': self.generation,
             'policy_version': self.policy_version, 'gradient_steps': self.gradient_steps,
@@ -195,17 +228,35 @@ class Learner:
             'normalizer.mean': self.normalizer.mean,
             'normalizer.variance': self.normalizer.variance,
             'normalizer.count': np.array([self.normalizer.count])}
+        if self.config.learner.value_source == 'actor':
+            card['critic'] = self.critic_architecture()
+            tensors |= self._critic_tensors()
         return PolicySnapshot.make(card, tensors, self.signing_key)
 
     def architecture(self) -> dict[str, Any]:
         """Give the card's entry that a reader rebuilds the network from."""
         policy = self.config.policy
         return {
-            'distribution': self.network.distribution.name,
+            **self.network.distribution.card(),
             'hidden_sizes': list(policy.hidden_sizes), 'activation': policy.activation,
             'observation_clip': policy.observation_clip,
             'observation_size': len(self.normalizer.mean),
-            'action_size': len(self.network.log_std)}
+            'action_size': self.action_size}
+
+    def critic_architecture(self) -> dict[str, Any]:
+        """Give what the critic is rebuilt from, beside what it has in common with the policy."""
+        return {'hidden_sizes': list(self.config.policy.critic_hidden_sizes),
+                'critic_size': len(self.critic_normalizer.mean),
+                'terms': [term['name'] for term in self.task.get('critic_observation', [])]}
+
+    def _critic_tensors(self) -> dict[str, np.ndarray]:
+        """Give all that actors need to say values in the unit of the return."""
+        moments, scale = self.critic_normalizer, self.value_scale
+        unit = (scale.mean, scale.std) if self.ppo.normalize_return else (0.0, 1.0)
+        return self.network.critic_tensors() | {
+            'critic.scale': np.array(unit), 'critic.normalizer.mean': moments.mean,
+            'critic.normalizer.variance': moments.variance,
+            'critic.normalizer.count': np.array([moments.count])}
 
     def _optimize(self, segments: Sequence[Segment],
                   should_stop: Callable[[], bool]) -> dict[str, float]:
@@ -218,37 +269,54 @@ class Learner:
                                                                   estimates.value_target)
         reference, weight = self._reference(batch, proximal)
         samples = self._samples(batch, estimates, reference, weight)
-        totals: dict[str, float] = {}
-        steps = epochs = 0
-        kl = 0.0
+        rows: list[list[float]] = []
+        epochs, kl = 0, 0.0
         for epoch in range(self.ppo.epochs):
             if epoch and (should_stop() or 0.0 < self.ppo.target_kl < kl):
                 break
             if epoch and self.ppo.recompute_advantages:
                 samples = self._samples(batch, self._estimate(segments), reference, weight)
-            for minibatch in self._minibatches(samples):
-                if steps and should_stop():
-                    break
-                step = self._gradient_step(minibatch)
-                for name, value in step.items():
-                    totals[name] = totals.get(name, 0.0) + value
-                steps += 1
+            rows += self._epoch(samples, should_stop, first=not epoch)
             epochs += 1
             kl = self._kl_from(proximal, batch)
             self._adapt_learning_rate(kl)
-        metrics |= {name: total / steps for name, total in totals.items()}
-        return metrics | {
-            'kl': kl, 'epochs': float(epochs), 'learning_rate': self._step_size(),
-            'log_std_mean': float(self.network.clamped_log_std().mean().detach())}
+        means = np.mean(rows, axis=0).tolist()
+        metrics |= dict(zip(STEP_NUMBERS[:-1], means))
+        log_std = self.network.clamped_log_std().detach()
+        if len(log_std):
+            metrics['log_std_mean'] = float(log_std.mean())
+        metrics |= {'kl': kl, 'epochs': float(epochs), 'learning_rate': self._step_size()}
+        _check_numbers(metrics)
+        return metrics
+
+    def _epoch(self, samples: Samples, should_stop: Callable[[], bool],
+               first: bool) -> list[list[float]]:
+        """
+        Make the gradient steps of one epoch and give the `STEP_NUMBERS` of each.
+
+        They are read at its end: a look at each would let a GPU wait for Python.
+        """
+        numbers: list[Tensor] = []
+        for minibatch in self._minibatches(samples):
+            if not (first and not numbers) and should_stop():
+                break
+            numbers.append(self._gradient_step(minibatch))
+        rows = torch.stack(numbers).tolist() if numbers else []
+        for row in rows:
+            _check_numbers(dict(zip(STEP_NUMBERS, row)))
+        return rows
 
     def _segment(self, chunk: Chunk) -> Segment:
         return Segment(chunk, self.policy_version - chunk.policy_version,
                        self._normalized(chunk.observation),
-                       self._normalized(chunk.final_observation))
+                       self._normalized(chunk.final_observation),
+                       self._normalized(chunk.critic_observation, self.critic_normalizer),
+                       self._normalized(chunk.final_critic_observation, self.critic_normalizer))
 
     def _estimate(self, segments: Sequence[Segment]) -> Estimates:
         settings = self.config.learner
-        return estimate(segments, self._values, settings.discount, settings.gae_lambda,
+        return estimate(segments, None if settings.value_source == 'actor' else self._values,
+                        settings.discount, settings.gae_lambda,
                         self._ratios if settings.advantage == 'vtrace' else None,
                         settings.vtrace_max_ratio)
 
@@ -257,16 +325,18 @@ class Learner:
         advantage = estimates.advantage
         if self.ppo.normalize_advantage:
             advantage = _normalized_advantage(advantage)
-        return Samples(batch.observation, batch.action, reference, weight * advantage,
-                       self._critic_target(estimates.value_target), batch.lag)
+        return Samples(batch.observation, batch.critic_observation, batch.action, reference,
+                       weight * advantage, self._critic_target(estimates.value_target), batch.lag)
 
     def _minibatches(self, samples: 'Samples') -> Iterator['Samples']:
         # Shuffled as a whole, so that each minibatch is a view.
-        order = torch.randperm(len(samples.action), generator=self.generator).to(self.device)
+        order = on_device(torch.randperm(len(samples.action), generator=self.generator).numpy(),
+                          self.device)
         pieces = [tensor[order].split(self.ppo.minibatch_size) for tensor in samples]
         return (Samples(*parts) for parts in zip(*pieces))
 
-    def _gradient_step(self, samples: 'Samples') -> dict[str, float]:
+    def _gradient_step(self, samples: 'Samples') -> Tensor:
+        """Make one step of the optimizer and give its `STEP_NUMBERS`."""
         ppo = self.ppo
         parameters = self.network.parameters_of(samples.observation)
         log_prob = self.network.distribution.log_prob(parameters, samples.action)
@@ -275,8 +345,8 @@ class Learner:
         clip_ratio = ppo.clip_ratio * self._schedule(ppo.clip_schedule)
         dual_clip = losses.dual_clip_by_lag(ppo.dual_clip, samples.lag, ppo.dual_clip_above_lag)
         policy_loss = -self._objective(ratio, samples.advantage, clip_ratio, dual_clip).mean()
-        value_loss = losses.value_loss(self.network.value(samples.observation),
-                                       samples.target).mean()
+        value = self.network.value(samples.observation, samples.critic_observation)
+        value_loss = losses.value_loss(value, samples.target).mean()
         entropy = self.network.distribution.entropy(parameters).mean()
         loss = (policy_loss + ppo.value_coefficient * value_loss
                 - ppo.entropy_coefficient * self._schedule(ppo.entropy_schedule) * entropy)
@@ -285,19 +355,14 @@ class Learner:
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, ppo.max_gradient_norm)
         with torch.no_grad():
             clip, dual = losses.clip_fractions(ratio, samples.advantage, clip_ratio, dual_clip)
-            values = torch.stack((
-                policy_loss, value_loss, entropy, losses.approx_kl(log_ratio), clip, dual,
-                norm, loss)).tolist()
-        if not all(map(math.isfinite, values)):
-            raise BadBatch('policy_loss, value_loss, entropy, approx_kl, clip, dual clip, '
-                           f'gradient norm, loss = {values}')
+            numbers = torch.stack((policy_loss, value_loss, entropy,
+                                   losses.approx_kl(log_ratio), clip, dual, norm, loss))
         self.optimizer.param_groups[0]['lr'] = self._step_size()
         self.optimizer.step()
+        self.network.bound_log_std()
         self.gradient_steps += 1
         self.after_gradient_step()
-        names = ('policy_loss', 'value_loss', 'entropy', 'approx_kl', 'clip_fraction',
-                 'dual_clip_fraction', 'gradient_norm')
-        return dict(zip(names, values))
+        return numbers
 
     def _objective(self, ratio: Tensor, advantage: Tensor, clip_ratio: float,
                    dual_clip: float | Tensor) -> Tensor:
@@ -342,8 +407,9 @@ class Learner:
                 continue
             rows = _spread_rows(chunk.transitions, MOST_LOOKED_AT // len(segments))
             raw = chunk.observation[:-1].reshape(-1, chunk.observation.shape[-1])[rows]
-            behaviour, action = (torch.from_numpy(array.reshape(-1, *array.shape[2:])[rows]).to(
-                self.device) for array in (chunk.behaviour_log_prob, chunk.action))
+            behaviour, action = (
+                on_device(array.reshape(-1, *array.shape[2:])[rows], self.device)
+                for array in (chunk.behaviour_log_prob, chunk.action))
             old, new = (self.network.distribution.log_prob(
                 self.network.parameters_of(self._normalized(raw, normalizer)), action)
                 for normalizer in (past.normalizer, self.normalizer))
@@ -406,7 +472,9 @@ class Learner:
 
     def _schedule(self, kind: str) -> float:
         """Give the factor of a schedule, 1 at the start."""
-        return max(0.0, 1.0 - self.env_steps / self.config.env_steps) if kind == 'linear' else 1.0
+        if kind != 'linear':
+            return 1.0
+        return max(0.0, 1.0 - (self.env_steps + self.dropped_env_steps) / self.config.env_steps)
 
     def _policy_weights(self) -> Tensor:
         """Give all parameters of the policy, float32 [W]."""
@@ -420,11 +488,11 @@ class Learner:
         shift, scale = normalizer_arrays(moments.mean, moments.variance, moments.count)
         clip = np.float32(self.config.policy.observation_clip)
         normalized = np.clip((observation - shift) * scale, -clip, clip)
-        return torch.from_numpy(normalized).to(self.device)
+        return on_device(normalized, self.device)
 
     @torch.no_grad()
-    def _values(self, observation: Tensor) -> np.ndarray:
-        value = self.network.value(observation)
+    def _values(self, observation: Tensor, critic_observation: Tensor) -> np.ndarray:
+        value = self.network.value(observation, critic_observation)
         if self.ppo.normalize_return:
             value = value * self.value_scale.std + self.value_scale.mean
         return value.cpu().numpy()
@@ -435,9 +503,18 @@ class Learner:
         chunk = segment.chunk
         log_prob = self.network.distribution.log_prob(
             self.network.parameters_of(segment.observation[:-1]),
-            torch.from_numpy(np.ascontiguousarray(chunk.action)).to(self.device))
-        behaviour = torch.from_numpy(chunk.behaviour_log_prob.copy()).to(self.device)
+            on_device(np.ascontiguousarray(chunk.action), self.device))
+        behaviour = on_device(chunk.behaviour_log_prob.copy(), self.device)
         return torch.exp(losses.log_ratio(log_prob, behaviour)).cpu().numpy()
+
+    def _check_state(self) -> None:
+        """Refuse what a step made of finite gradients: it may be too long all the same."""
+        slots = self.optimizer.state.values()
+        tensors = [*self._parameters, *(slot[name] for slot in slots
+                                        for name in ('exp_avg', 'exp_avg_sq'))]
+        whole = torch.cat([tensor.detach().flatten() for tensor in tensors])
+        if not bool(torch.isfinite(whole).all()):
+            raise BadBatch('weights or moments of the optimizer are not finite after the update')
 
     def _undo_point(self) -> tuple[Any, ...]:
         return (copy.deepcopy(self.network.state_dict()),
@@ -448,6 +525,20 @@ class Learner:
         network, optimizer, self.value_scale, self.gradient_steps, self.learning_rate = point
         self.network.load_state_dict(network)
         self.optimizer.load_state_dict(optimizer)
+
+
+def _check_finite(chunk: Chunk) -> None:
+    """Refuse what came past the check of messages, as it does within one process."""
+    for name, dtype, _ in ARRAYS:
+        if dtype == '<f4' and not np.isfinite(getattr(chunk, name)).all():
+            raise BadBatch(f'{name} of chunk {chunk.sequence} of actor {chunk.actor_id} has a '
+                           'NaN or an infinity')
+
+
+def _check_numbers(numbers: Mapping[str, float]) -> None:
+    bad = [f'{name} = {value}' for name, value in numbers.items() if not math.isfinite(value)]
+    if bad:
+        raise BadBatch(', '.join(bad))
 
 
 def _normalized_advantage(advantage: Tensor) -> Tensor:

@@ -85,12 +85,13 @@ def dual_clip_by_lag(dual_clip: float, lag: Tensor, above: int) -> float | Tenso
 
     Returns
     -------
-    float, or float32 [B] with inf where there is no bound
+    float, or float32 [B] with the largest number where there is no bound
+        (∞ · A would have no gradient.)
 
     """
     if dual_clip == 0.0 or above < 0:
         return dual_clip
-    return torch.where(lag > above, dual_clip, torch.inf)
+    return torch.where(lag > above, dual_clip, torch.finfo(lag.dtype).max)
 
 
 def misread_dual_clip_objective(ratio: Tensor, advantage: Tensor, clip_ratio: float,

@@ -61,7 +61,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     'update': {
         'policy_loss': ('', 'Negative dual-clip objective.'),
         'value_loss': ('', 'Squared error of the critic.'),
-        'entropy': ('nat', 'Entropy of the Gaussian before the tanh.'),
+        'entropy': ('nat', 'Entropy of the policy, of a Gaussian before the tanh.'),
         'approx_kl': ('nat', 'Mean of (ratio - 1) - log ratio.'),
         'kl': ('nat', 'Exact KL divergence from the policy before the update to that after it.'),
         'behaviour_kl': ('nat', 'Exact KL divergence from the policy that acted to that before '
@@ -75,13 +75,11 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'log_std_mean': ('', 'Mean log standard deviation of the pre-tanh action.'),
         'first_abs_log_ratio_max': ('', 'Largest |log ratio| before the first gradient step.'),
         'first_abs_log_ratio_mean': ('', 'Mean |log ratio| before the first gradient step.'),
-        'weight_lag_log_ratio': ('', 'Mean |log ratio| that newer weights alone have made, with '
-                                     'the normalizer of the policy that acted.'),
+        'weight_lag_log_ratio': ('', 'Mean |log ratio| that newer weights alone have made.'),
         'normalizer_drift_log_ratio': ('', 'Mean |log ratio| that the newer normalizer adds.'),
-        'parameter_distance': ('', 'Euclidean distance between the weights of the policy before '
-                                   'the update and of the one that acted.'),
-        'effective_sample_share': ('fraction', 'Effective sample size of the ratios before the '
-                                               'first gradient step, as a share of the batch.'),
+        'parameter_distance': ('', 'Distance of the weights from those of the policy that acted.'),
+        'effective_sample_share': ('fraction', 'Effective sample size of these ratios, as a share '
+                                               'of the batch.'),
         'ratio_max': ('', 'Largest ratio of the update.'),
         'update_time': ('s', 'Duration of the update.'),
         'policy_bytes': ('bytes', 'Size of the published policy.'),

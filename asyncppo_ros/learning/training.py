@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 from asyncppo_ros.chunk import Identity
 from asyncppo_ros.config import Config
+from asyncppo_ros.errors import ArtefactError, RunError
 from asyncppo_ros.learning.batcher import ConsumedChunks
 from asyncppo_ros.learning.checkpoint import load_checkpoint, save_checkpoint
 from asyncppo_ros.learning.lag_metrics import ChunkLog, lag_row
 from asyncppo_ros.learning.learner import BadBatch, Learner
 from asyncppo_ros.learning.metrics import EpisodeWindow, MetricsWriter
+from asyncppo_ros.learning.milestones import Milestones
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.run import replace_file, Run
 
@@ -134,6 +136,7 @@ class Training:
         self.row: dict[str, Any] = {}
         self.policy_bytes = 0
         self._snapshot: PolicySnapshot | None = None
+        self._milestones = Milestones(run, config.learner.milestones)
         self._chunk_log = ChunkLog(run.chunks_file) if config.learner.log_chunks else None
         self._source = source
         self._publisher = publisher
@@ -211,6 +214,7 @@ class Training:
         self.policy_bytes = len(snapshot.data)
         # After the publication: who hears of a policy finds it on the topic.
         self._source.published(snapshot.identity, snapshot.data)
+        self._keep_milestone(snapshot)
         if self._published_at - self._policy_file_at >= POLICY_FILE_S:
             self._keep(snapshot)
 
@@ -226,9 +230,10 @@ class Training:
         try:
             save_checkpoint(self.run.checkpoint, self.learner,
                             {'elapsed_s': self.elapsed_s, 'books': self._source.books()})
-        except OSError as error:
+        except (OSError, ArtefactError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
             self.outages.failed('checkpoint', f'NO CHECKPOINT WRITTEN to {self.run.checkpoint}: '
-                                f'{error.strerror}; the last good one is intact and training '
+                                f'{why}; the last good one is intact and training '
                                 'goes on')
             self._checkpoint_due = min(self._checkpoint_due,
                                        time.monotonic() + CHECKPOINT_AGAIN_S)
@@ -256,14 +261,19 @@ class Training:
         self._bad_in_a_row = 0
         steps, scale = self.learner.env_steps, self.learner.learning_rate_scale
         bad, generation = self.learner.bad_batches, self.learner.generation
-        load_checkpoint(self.run.checkpoint, self.learner)
+        try:
+            load_checkpoint(self.run.checkpoint, self.learner)
+            what = 'restored the last good checkpoint as'
+        except RunError as error:
+            # Refused batches are undone, so the state at hand is a good one, too.
+            what = f'nothing to restore ({error}); what was before them goes on as'
         # What was consumed stays consumed, and a generation is never used twice.
         self.learner.env_steps, self.learner.bad_batches = steps, bad
         self.learner.generation = generation + 1
         self.learner.learning_rate_scale = scale / RESTORE_DIVISOR
         self._source.restored(self.learner.identity)
-        self._warn(f'restored the last good checkpoint as generation '
-                   f'{self.learner.generation}, step size divided by {RESTORE_DIVISOR:g}')
+        self._warn(f'{what} generation {self.learner.generation}, step size divided by '
+                   f'{RESTORE_DIVISOR:g}')
 
     def _checkpoint_if_due(self) -> None:
         if time.monotonic() >= self._checkpoint_due:
@@ -285,6 +295,17 @@ class Training:
                                 f'{error.strerror}; it was published and training goes on')
         else:
             self.outages.worked('policy', 'policy files')
+
+    def _keep_milestone(self, snapshot: PolicySnapshot) -> None:
+        if not self._milestones.due(snapshot.env_steps):
+            return
+        try:
+            self._milestones.keep(snapshot)
+        except OSError as error:
+            self.outages.failed('milestone', f'MILESTONE NOT KEPT in {self.run.policies}: '
+                                f'{error.strerror}; the next policy is tried')
+        else:
+            self.outages.worked('milestone', 'milestones')
 
     def _write(self, metrics: dict[str, float], batch: ConsumedChunks, waited: float,
                update_time: float) -> None:

@@ -25,6 +25,10 @@ class Segment(NamedTuple):
         Normalized.
     final_observation : float32 [K, O]
         Normalized.
+    critic_observation : float32 [T+1, N, C]
+        Normalized; what only the critic sees.
+    final_critic_observation : float32 [K, C]
+        Normalized.
 
     """
 
@@ -32,6 +36,8 @@ class Segment(NamedTuple):
     lag: int
     observation: Tensor
     final_observation: Tensor
+    critic_observation: Tensor
+    final_critic_observation: Tensor
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,6 +49,8 @@ class Transitions:
     ----------
     observation : float32 [M, O]
         Normalized as the policy sees it.
+    critic_observation : float32 [M, C]
+        Normalized; what only the critic sees.
     action : float32 [M, A]
     behaviour_log_prob : float32 [M]
         Of the policy that acted.
@@ -53,6 +61,7 @@ class Transitions:
     """
 
     observation: Tensor
+    critic_observation: Tensor
     action: Tensor
     behaviour_log_prob: Tensor
     behaviour_parameters: Tensor
@@ -80,10 +89,27 @@ class Estimates(NamedTuple):
     value_target: Tensor
 
 
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """
+    Give an array as a tensor where the networks are.
+
+    A GPU copies from pinned memory while Python goes on.  The memory belongs to torch, which does
+    not use it again before the copy is done; on a CPU the tensor is the array.
+    """
+    tensor = torch.from_numpy(array)
+    if device.type == 'cuda':
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
 def raw_observations(chunks: Sequence[Chunk]) -> np.ndarray:
     """Give every observation that an action answered, float32 [M, O], in chunk order."""
-    size = chunks[0].observation.shape[-1]
-    return np.concatenate([chunk.observation[:-1].reshape(-1, size) for chunk in chunks])
+    return np.concatenate([_flat(chunk.observation[:-1]) for chunk in chunks])
+
+
+def raw_critic_observations(chunks: Sequence[Chunk]) -> np.ndarray:
+    """Give the same rows of what only the critic sees, float32 [M, C]."""
+    return np.concatenate([_flat(chunk.critic_observation[:-1]) for chunk in chunks])
 
 
 def join(segments: Sequence[Segment]) -> Transitions:
@@ -91,11 +117,13 @@ def join(segments: Sequence[Segment]) -> Transitions:
     device = segments[0].observation.device
 
     def joined(arrays: Sequence[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.concatenate([_flat(array) for array in arrays])).to(device)
+        return on_device(np.concatenate([_flat(array) for array in arrays]), device)
 
     chunks = [segment.chunk for segment in segments]
     return Transitions(
         observation=torch.cat([segment.observation[:-1].flatten(0, 1) for segment in segments]),
+        critic_observation=torch.cat([segment.critic_observation[:-1].flatten(0, 1)
+                                      for segment in segments]),
         action=joined([chunk.action for chunk in chunks]),
         behaviour_log_prob=joined([chunk.behaviour_log_prob for chunk in chunks]),
         behaviour_parameters=joined([chunk.behaviour_parameters for chunk in chunks]),
@@ -103,19 +131,21 @@ def join(segments: Sequence[Segment]) -> Transitions:
                     for segment in segments]))
 
 
-def estimate(segments: Sequence[Segment], value_of: Callable[[Tensor], np.ndarray],
+def estimate(segments: Sequence[Segment],
+             value_of: Callable[[Tensor, Tensor], np.ndarray] | None,
              discount: float, gae_lambda: float,
              ratio_of: Callable[[Segment], np.ndarray] | None = None,
              max_ratio: float = 1.0) -> Estimates:
     """
-    Estimate advantages and value targets with a critic.
+    Estimate advantages and value targets from the values of a critic.
 
     Parameters
     ----------
     segments : sequence of Segment
         At least one.
-    value_of : callable
-        Normalized tensor [..., O] → float32 array [...] in the unit of the return.
+    value_of : callable or None
+        Normalized tensors [..., O] and [..., C] → float32 array [...] in the unit of the
+        return; None = the values that the actors sent.
     discount, gae_lambda : float
         γ and λ.
     ratio_of : callable, optional
@@ -127,8 +157,7 @@ def estimate(segments: Sequence[Segment], value_of: Callable[[Tensor], np.ndarra
     parts: list[tuple[np.ndarray, ...]] = []
     for segment in segments:
         chunk = segment.chunk
-        value = value_of(segment.observation)
-        final_value = value_of(segment.final_observation)
+        value, final_value = _values(segment, value_of)
         following = next_values(value, chunk.terminated, final_value, chunk.final_index)
         steps = (chunk.reward, value[:-1], following, chunk.terminated | chunk.truncated)
         if ratio_of is None:
@@ -137,9 +166,16 @@ def estimate(segments: Sequence[Segment], value_of: Callable[[Tensor], np.ndarra
             advantage, target = vtrace(*steps, ratio_of(segment), discount, gae_lambda, max_ratio)
         parts.append((_flat(advantage), _flat(value[:-1]), _flat(target)))
     device = segments[0].observation.device
-    return Estimates(*(torch.from_numpy(np.concatenate(pieces)).to(device)
-                       for pieces in zip(*parts)))
+    return Estimates(*(on_device(np.concatenate(pieces), device) for pieces in zip(*parts)))
+
+
+def _values(segment: Segment, value_of: Callable[[Tensor, Tensor], np.ndarray] | None
+            ) -> tuple[np.ndarray, np.ndarray]:
+    if value_of is None:
+        return segment.chunk.value[..., 0], segment.chunk.final_value[..., 0]
+    return (value_of(segment.observation, segment.critic_observation),
+            value_of(segment.final_observation, segment.final_critic_observation))
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
-    return array.reshape(-1, *array.shape[2:])
+    return array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])

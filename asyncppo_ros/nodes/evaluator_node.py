@@ -10,6 +10,7 @@ from std_msgs.msg import Float64
 
 from asyncppo_ros.acting.evaluation import evaluate, Interrupted
 from asyncppo_ros.config import Config
+from asyncppo_ros.errors import PolicyError
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.learning.metrics import evaluation_row, EVALUATOR_METRICS, JsonlWriter
 from asyncppo_ros.nodes.context import running
@@ -67,6 +68,10 @@ class EvaluatorNode(Node):
                 row = self._evaluate(newest, environment)
             except Interrupted:
                 break
+            except PolicyError as error:
+                self.get_logger().warning(f'NOT EVALUATED: {error}')
+                done = newest.identity
+                continue
             done = newest.identity
             try:
                 writer.write(row)
@@ -94,7 +99,7 @@ class EvaluatorNode(Node):
         if not (run_.folder / BEST_POLICY).is_file():
             return -float('inf')
         return max((row['return_mean'] for row in read_jsonl(run_.evaluations_file)
-                    if not row.get('final')), default=-float('inf'))
+                    if not (row.get('final') or 'milestone' in row)), default=-float('inf'))
 
     def _publish(self, row: dict[str, Any]) -> None:
         for name, value in evaluation_row(row).items():

@@ -12,9 +12,10 @@ from rclpy.node import Node
 from std_msgs.msg import Float64
 from std_srvs.srv import Trigger
 
-from asyncppo_ros.acting.rollout import layout_of
+from asyncppo_ros.acting.rollout import layout_of, sends_values
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import RunError
+from asyncppo_ros.launching import check_lag
 from asyncppo_ros.learning.batcher import Batcher
 from asyncppo_ros.learning.books import Books
 from asyncppo_ros.learning.checkpoint import load_checkpoint, load_policy
@@ -63,6 +64,7 @@ class LearnerNode(Node):
     def __init__(self) -> None:
         super().__init__('learner', automatically_declare_parameters_from_overrides=True)
         self.config: Config = read_config(self)
+        check_lag(self.config)
         self.policy = RosPolicyPublisher(self)
         self._metrics = {name: self.create_publisher(Float64, f'~/metrics/{name}', 10)
                          for name in LEARNER_METRICS}
@@ -158,11 +160,12 @@ def run(arguments: list[str], stop: StopRequest) -> int:
 
 def _train(node: LearnerNode, stop: StopRequest) -> int:
     run_, config = _open(node.config, node.warn)
-    environment = make(config.task, 1, config.seed, randomization=config.randomization)
-    layout, task = layout_of(environment), environment.describe()
+    environment = make(config.task, 1, config.seed, randomization=config.randomization,
+                       privileged=config.policy.privileged_critic)
+    layout, task = layout_of(environment, sends_values(config)), environment.describe()
     environment.close()
     learner = Learner(config, task, layout.observation_size, layout.action_size,
-                      run_.facts()['run_id'])
+                      run_.facts()['run_id'], layout.critic_size)
     learner.signing_key = signing_key(config.transport.keys, 'learner')
     extra = _begin(run_, config, learner)
     books = Books(run_.folder, extra.get('books'))

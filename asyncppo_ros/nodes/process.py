@@ -31,6 +31,7 @@ HINTS = {
     'zmq': 'pip install pyzmq, or apt install python3-zmq',
     'safetensors': 'pip install safetensors, or `make setup`',
     'matplotlib': 'pip install matplotlib, or `make setup`',
+    'optuna': 'pip install optuna, or `make setup`',
     'rclpy': 'source /opt/ros/DISTRO/setup.bash, or pip install "asyncppo_ros[ros-jazzy]"; '
              'without ROS, `asyncppo train-local` trains in one process',
 }

@@ -6,12 +6,15 @@ on the stored u alone, so it cancels in every ratio and in the KL; only the entr
 squashed policy needs it.
 """
 
+from collections.abc import Mapping
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from asyncppo_ros.robot.actions import choices_of
 
 LOG_2PI = math.log(2.0 * math.pi)
 LOG_2 = math.log(2.0)
@@ -21,13 +24,23 @@ class Distribution(Protocol):
     """
     A family of distributions over actions; P is the size of its parameters.
 
-    A categorical policy fits behind the same methods.
+    Attributes
+    ----------
+    name : str
+        As the card of an artefact has it.
+
     """
 
     name: str
 
-    def parameters_size(self, action_size: int) -> int:
-        """Give P."""
+    def card(self) -> dict[str, Any]:
+        """Give what the card's architecture says of it."""
+
+    def outputs(self, action_size: int) -> int:
+        """Give how many parameters the network makes of each observation."""
+
+    def log_stds(self, action_size: int) -> int:
+        """Give how many log standard deviations follow, equal for all observations."""
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
         """Give log π(action), [..., P] and [..., A] → [...]."""
@@ -51,9 +64,17 @@ class TanhGaussian:
 
     name = 'tanh_gaussian'
 
-    def parameters_size(self, action_size: int) -> int:
-        """Give P = 2A."""
-        return 2 * action_size
+    def card(self) -> dict[str, Any]:
+        """Give the name."""
+        return {'distribution': self.name}
+
+    def outputs(self, action_size: int) -> int:
+        """Give A: the means."""
+        return action_size
+
+    def log_stds(self, action_size: int) -> int:
+        """Give A."""
+        return action_size
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
         """
@@ -106,3 +127,68 @@ class TanhGaussian:
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype,
                             device=mean.device)
         return -self.squashed_log_prob(parameters, mean + noise * torch.exp(log_std))
+
+
+class Categorical:
+    """
+    One of P choices with probability softmax(logits); the action is its index, so A = 1.
+
+    Parameters
+    ----------
+    choices : int
+        P.
+
+    """
+
+    name = 'categorical'
+
+    def __init__(self, choices: int) -> None:
+        self.choices = choices
+
+    def card(self) -> dict[str, Any]:
+        """Give the name and P."""
+        return {'distribution': self.name, 'choices': self.choices}
+
+    def outputs(self, action_size: int) -> int:
+        """Give P: the logits."""
+        return self.choices
+
+    def log_stds(self, action_size: int) -> int:
+        """Give 0."""
+        return 0
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """
+        Give the log-probability of the choice that was made.
+
+        Parameters
+        ----------
+        parameters : float32 [..., P]
+        action : float32 [..., 1]
+            Index; NaN is the log-probability of what is none.
+
+        Returns
+        -------
+        float32 [...]
+
+        """
+        index = action.long().clamp(0, self.choices - 1)
+        log_prob = functional.log_softmax(parameters, -1).gather(-1, index)
+        return log_prob.masked_fill(index != action, math.nan).squeeze(-1)
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        """Give -Σ π log π, [..., P] → [...]."""
+        log_prob = functional.log_softmax(parameters, -1)
+        return -(log_prob.exp() * log_prob).sum(-1)
+
+    def kl(self, parameters: Tensor, other: Tensor) -> Tensor:
+        """Give Σ π (log π - log π'), [..., P] twice → [...]."""
+        log_prob = functional.log_softmax(parameters, -1)
+        difference = log_prob - functional.log_softmax(other, -1)
+        return (log_prob.exp() * difference).sum(-1)
+
+
+def distribution_for(action: Mapping[str, Any]) -> Distribution:
+    """Give the family for an action as `Environment.describe` describes it."""
+    choices = choices_of(action)
+    return Categorical(choices) if choices else TanhGaussian()

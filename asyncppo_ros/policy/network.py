@@ -7,51 +7,65 @@ import torch
 from torch import nn, Tensor
 
 from asyncppo_ros.config import PolicyConfig
-from asyncppo_ros.policy.distributions import TanhGaussian
+from asyncppo_ros.policy.distributions import Distribution
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {'tanh': nn.Tanh, 'elu': nn.ELU, 'relu': nn.ReLU}
 
 
 class ActorCritic(nn.Module):
     """
-    Two separate multi-layer perceptrons and a state-independent log standard deviation.
+    Two separate multi-layer perceptrons, and log σ of the action where it is a Gaussian.
 
     Parameters
     ----------
     observation_size, action_size : int
         O and A.
+    distribution : Distribution
+        Of the actions.
     config : PolicyConfig
         Widths, activation, bounds of log σ.
     generator : torch.Generator
         Source of the initial weights: orthogonal, gain √2, the last layer of the policy 0.01
         (so that the first policy is centred) and of the critic 1.
+    critic_size : int
+        C, the size of what only the critic sees.
 
     """
 
-    def __init__(self, observation_size: int, action_size: int, config: PolicyConfig,
-                 generator: torch.Generator) -> None:
+    def __init__(self, observation_size: int, action_size: int, distribution: Distribution,
+                 config: PolicyConfig, generator: torch.Generator,
+                 critic_size: int = 0) -> None:
         super().__init__()
         self.config = config
-        self.distribution = TanhGaussian()
-        self.policy = _mlp([observation_size, *config.hidden_sizes, action_size],
+        self.distribution = distribution
+        outputs = distribution.outputs(action_size)
+        self.policy = _mlp([observation_size, *config.hidden_sizes, outputs],
                            config.activation, 0.01, generator)
-        self.critic = _mlp([observation_size, *config.critic_hidden_sizes, 1],
+        self.critic = _mlp([observation_size + critic_size, *config.critic_hidden_sizes, 1],
                            config.activation, 1.0, generator)
-        self.log_std = nn.Parameter(torch.full((action_size,), config.initial_log_std))
+        self.log_std = nn.Parameter(
+            torch.full((distribution.log_stds(action_size),), config.initial_log_std))
 
     def parameters_of(self, observation: Tensor) -> Tensor:
-        """Give the parameters of the distribution, [..., O] → [..., 2A]."""
-        mean = self.policy(observation)
-        log_std = self.clamped_log_std().expand_as(mean)
-        return torch.cat((mean, log_std), dim=-1)
+        """Give the parameters of the distribution, [..., O] → [..., P]."""
+        head = self.policy(observation)
+        log_std = self.clamped_log_std().expand(*head.shape[:-1], -1)
+        return torch.cat((head, log_std), dim=-1)
 
-    def value(self, observation: Tensor) -> Tensor:
-        """Give the (normalized) value, [..., O] → [...]."""
+    def value(self, observation: Tensor, critic_observation: Tensor | None = None) -> Tensor:
+        """Give the (normalized) value, [..., O] and, where C > 0, [..., C] → [...]."""
+        if critic_observation is not None and critic_observation.shape[-1]:
+            observation = torch.cat((observation, critic_observation), dim=-1)
         return self.critic(observation).squeeze(-1)
 
     def clamped_log_std(self) -> Tensor:
-        """Give log σ [A] within its bounds."""
+        """Give log σ within its bounds, [A], or [0] where there is none."""
         return self.log_std.clamp(self.config.min_log_std, self.config.max_log_std)
+
+    @torch.no_grad()
+    def bound_log_std(self) -> None:
+        """Put log σ back to its bounds: beyond them its gradient is 0, and it would stay there."""
+        self.log_std.clamp_(self.config.min_log_std, self.config.max_log_std)
 
     @torch.no_grad()
     def policy_tensors(self) -> dict[str, np.ndarray]:
@@ -60,6 +74,15 @@ class ActorCritic(nn.Module):
         for index, layer in enumerate(_linear_layers(self.policy)):
             tensors[f'policy.{index}.weight'] = _copied(layer.weight)
             tensors[f'policy.{index}.bias'] = _copied(layer.bias)
+        return tensors
+
+    @torch.no_grad()
+    def critic_tensors(self) -> dict[str, np.ndarray]:
+        """Give the tensors of the critic as an artefact names them, float32 copies."""
+        tensors = {}
+        for index, layer in enumerate(_linear_layers(self.critic)):
+            tensors[f'critic.{index}.weight'] = _copied(layer.weight)
+            tensors[f'critic.{index}.bias'] = _copied(layer.bias)
         return tensors
 
     @torch.no_grad()

@@ -32,12 +32,19 @@ class RunningMoments:
         rows : float32 [M, O]
             Finite.
 
+        Raises
+        ------
+        ValueError
+            They are not: one such row would spoil the statistics for ever.
+
         """
         count = rows.shape[0]
         if count == 0:
             return
         mean = rows.mean(axis=0, dtype=np.float64)
         variance = rows.var(axis=0, dtype=np.float64)
+        if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+            raise ValueError('rows to normalize by must be finite')
         total = self.count + count
         delta = mean - self.mean
         spread = (self.variance * self.count + variance * count

@@ -11,6 +11,7 @@ from asyncppo_ros import __version__
 from asyncppo_ros.chunk import Identity
 from asyncppo_ros.robot.artefact import (
     Artefact,
+    check_finite,
     content_hash,
     FORMAT,
     FORMAT_VERSION,
@@ -62,11 +63,17 @@ class PolicySnapshot:
         key : bytes, optional
             To sign with.
 
+        Raises
+        ------
+        ArtefactError
+            A tensor is not finite: nobody would accept it.
+
         """
         import json
         full = {'format': FORMAT, 'format_version': FORMAT_VERSION,
                 'package_version': __version__, **card}
         arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+        check_finite(arrays)
         full['hash'] = content_hash(full, arrays)
         metadata = {'card': json.dumps(full, sort_keys=True)}
         if key is not None:

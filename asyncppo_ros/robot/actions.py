@@ -1,4 +1,4 @@
-"""Turn the policy's action in (-1, 1) into joint commands, in simulation and on a robot."""
+"""What actions are: joint commands from (-1, 1), in simulation and on a robot; or choices."""
 
 from collections.abc import Mapping, Sequence
 import math
@@ -11,7 +11,23 @@ from asyncppo_ros.robot.state import RobotState
 
 INTERFACES = ('position', 'velocity', 'effort')
 MODES = ('absolute', 'delta')
+# The interface of an action that is one of several choices: no joint understands it.
+DISCRETE = 'discrete'
 Numbers = float | Sequence[float]
+
+
+def choices_of(action: Mapping[str, Any]) -> int:
+    """
+    Give the number of choices of a discrete action; 0 = the action is continuous.
+
+    Parameters
+    ----------
+    action : mapping
+        The ``action`` entry of `Environment.describe` and of the card.  A discrete one says
+        ``interface: discrete`` and ``choices``.
+
+    """
+    return int(action['choices']) if action.get('interface') == DISCRETE else 0
 
 
 class ActionMap:

@@ -37,9 +37,10 @@ class Artefact:
     card : mapping
         Format, identity, counters, task, observation terms, actions, architecture, hash.
     tensors : mapping from str to array
-        ``policy.K.weight`` [out, in], ``policy.K.bias`` [out], ``distribution.log_std`` [A],
-        all float32; ``normalizer.mean``, ``normalizer.variance`` [O], ``normalizer.count``
-        [1], float64.  Read-only.
+        ``policy.K.weight`` [out, in], ``policy.K.bias`` [out], ``distribution.log_std`` [A]
+        ([0] of a categorical policy), all float32; ``normalizer.mean``,
+        ``normalizer.variance`` [O], ``normalizer.count`` [1], float64.
+        Where actors send values, also ``critic.*``, which nothing but them reads.  Read-only.
 
     """
 
@@ -106,10 +107,23 @@ def parse_artefact(data: bytes, key: bytes | None = None) -> Artefact:
         raise ArtefactError('was altered: its content does not match the hash in its card')
     if key is not None:
         _check_signature(card['hash'], metadata.get('signature'), key)
+    check_finite(tensors)
+    return Artefact(card, tensors)
+
+
+def check_finite(tensors: Mapping[str, np.ndarray]) -> None:
+    """
+    Check tensors before they are written and after they are read.
+
+    Raises
+    ------
+    ArtefactError
+        One has a NaN or an infinity.
+
+    """
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
             raise ArtefactError(f'tensor {name} is not finite')
-    return Artefact(card, tensors)
 
 
 def parse_safetensors(data: bytes) -> tuple[dict[str, str], dict[str, np.ndarray]]:

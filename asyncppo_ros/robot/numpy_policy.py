@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from asyncppo_ros.errors import ArtefactError
+from asyncppo_ros.errors import ArtefactError, PolicyError
 from asyncppo_ros.robot.artefact import Artefact
 
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -27,17 +27,34 @@ def _elu(x: np.ndarray) -> None:
 
 ACTIVATIONS: dict[str, Callable[[np.ndarray], None]] = {
     'tanh': _tanh, 'relu': _relu, 'elu': _elu}
-DISTRIBUTIONS = ('tanh_gaussian',)
+
+
+def _index_of_largest(logits: np.ndarray) -> np.ndarray:
+    return logits.argmax(axis=-1)[..., None].astype(np.float32)
+
+
+# The most probable action by what the network says.
+MODES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    'tanh_gaussian': np.tanh, 'categorical': _index_of_largest}
 
 
 class NumpyPolicy:
     """
-    The policy of an artefact: observation → mean of the pre-tanh action.
+    The policy of an artefact: observation → mean of the pre-tanh action, or logits.
 
     Parameters
     ----------
     artefact : Artefact
         A checked policy.
+
+    Attributes
+    ----------
+    observation_size, action_size : int
+        O and A.
+    distribution : str
+        One of `MODES`.
+    log_std, std : float32 [A]
+        Of the pre-tanh action; empty where there is none.
 
     Raises
     ------
@@ -48,14 +65,18 @@ class NumpyPolicy:
 
     def __init__(self, artefact: Artefact) -> None:
         card = artefact.card['architecture']
+        self._title = (f'policy of generation {artefact.card.get("generation")}, version '
+                       f'{artefact.card.get("policy_version")}')
         self.observation_size = int(card['observation_size'])
         self.action_size = int(card['action_size'])
-        if card['distribution'] not in DISTRIBUTIONS:
-            raise ArtefactError(f'architecture.distribution = {card["distribution"]}: must be '
-                                f'one of {", ".join(DISTRIBUTIONS)}')
+        self.distribution = card['distribution']
+        if self.distribution not in MODES:
+            raise ArtefactError(f'architecture.distribution = {self.distribution}: must be one '
+                                f'of {", ".join(MODES)}')
         if card['activation'] not in ACTIVATIONS:
             raise ArtefactError(f'architecture.activation = {card["activation"]}: must be one '
                                 f'of {", ".join(ACTIVATIONS)}')
+        self._mode = MODES[self.distribution]
         self._activate = ACTIVATIONS[card['activation']]
         self._layers = _layers(artefact.tensors, card, self.observation_size, self.action_size)
         self.log_std = artefact.tensors['distribution.log_std'].astype(np.float32)
@@ -66,20 +87,25 @@ class NumpyPolicy:
         self._clip = np.float32(card['observation_clip'])
         self._buffers: dict[int, list[np.ndarray]] = {}
 
-    def mean(self, observation: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    def head(self, observation: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """
-        Give the mean of the Gaussian before the tanh.
+        Give what the network says: the mean of the Gaussian before the tanh, or the logits.
 
         Parameters
         ----------
         observation : float32 [N, O]
             Raw: the normalizer is part of the policy.
-        out : float32 [N, A], optional
+        out : float32 [N, A] or [N, P], optional
             Receives the result.
 
         Returns
         -------
-        float32 [N, A]
+        float32 [N, A] or [N, P]
+
+        Raises
+        ------
+        PolicyError
+            A number of the result is not finite.
 
         """
         count = observation.shape[0]
@@ -96,13 +122,21 @@ class NumpyPolicy:
             x = buffer
         weight, bias = self._layers[-1]
         if out is None:
-            out = np.empty((count, self.action_size), np.float32)
+            out = np.empty((count, len(bias)), np.float32)
         np.matmul(x, weight, out=out)
-        return np.add(out, bias, out=out)
+        np.add(out, bias, out=out)
+        if not np.isfinite(out).all():
+            self._refuse(observation, out)
+        return out
 
     def act(self, observation: np.ndarray) -> np.ndarray:
-        """Give the deterministic action tanh(mean), float32 [N, A] in (-1, 1)."""
-        return np.tanh(self.mean(observation))
+        """Give the deterministic action: float32 [N, A] in (-1, 1), or [N, 1] of an index."""
+        return self._mode(self.head(observation))
+
+    def _refuse(self, observation: np.ndarray, out: np.ndarray) -> None:
+        row = int(np.flatnonzero(~np.isfinite(out).all(axis=1))[0])
+        raise PolicyError(f'{self._title}: gives {out[row].tolist()} for the observation '
+                          f'{observation[row].tolist()} of environment {row}')
 
     def _new_buffers(self, count: int) -> list[np.ndarray]:
         widths = [weight.shape[0] for weight, _ in self._layers]
@@ -156,12 +190,34 @@ def gaussian_log_prob(noise: np.ndarray, log_std: np.ndarray) -> np.ndarray:
     return np.float32(-0.5) * np.einsum('...a,...a->...', noise, noise) - constant
 
 
+def categorical_log_prob(logits: np.ndarray, action: np.ndarray) -> np.ndarray:
+    """
+    Give log softmax(logits) of the choice that was made.
+
+    Parameters
+    ----------
+    logits : float32 [..., P]
+    action : float32 [..., 1]
+        Its index.
+
+    Returns
+    -------
+    float32 [...]
+
+    """
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    chosen = np.take_along_axis(shifted, action.astype(np.intp), axis=-1)[..., 0]
+    return chosen - np.log(np.exp(shifted).sum(axis=-1))
+
+
 def _layers(tensors: Mapping[str, np.ndarray], card: Mapping[str, Any], observation_size: int,
             action_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    widths = [observation_size, *card['hidden_sizes'], action_size]
+    choices = int(card.get('choices', 0))
+    widths = [observation_size, *card['hidden_sizes'], choices or action_size]
     expected: dict[str, tuple[int, ...]] = {
-        'distribution.log_std': (action_size,), 'normalizer.mean': (observation_size,),
-        'normalizer.variance': (observation_size,), 'normalizer.count': (1,)}
+        'distribution.log_std': (0 if choices else action_size,),
+        'normalizer.mean': (observation_size,), 'normalizer.variance': (observation_size,),
+        'normalizer.count': (1,)}
     for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
         expected[f'policy.{index}.weight'] = (outputs, inputs)
         expected[f'policy.{index}.bias'] = (outputs,)

@@ -4,6 +4,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+# Of environments without anything that only the critic sees.
+_NO_CRITIC = np.empty((0, 0), np.float32)
+
 
 class StepResult(NamedTuple):
     """
@@ -22,6 +25,8 @@ class StepResult(NamedTuple):
     episodes : float32 [E, 3]
         Return, length [control steps] and success (1, 0, -1 = the task has none) of each
         episode that ended in this step, in the order of the environments.
+    final_critic_observation : float32 [K, C]
+        What only the critic sees of the true last states.
 
     """
 
@@ -31,6 +36,7 @@ class StepResult(NamedTuple):
     final_index: np.ndarray
     final_observation: np.ndarray
     episodes: np.ndarray
+    final_critic_observation: np.ndarray = _NO_CRITIC
 
 
 class Environment(Protocol):
@@ -42,9 +48,13 @@ class Environment(Protocol):
     task : str
         The name under which the task was found.
     num_envs, observation_size, action_size : int
-        N, O, A.
+        N, O, A.  A discrete action is one number, A = 1: `describe` then says
+        ``{'interface': 'discrete', 'choices': n}`` of it.
     control_dt : float
         Period of a control step [s].
+    critic_observation : float32 [N, C], optional
+        What only the critic sees of each environment; written anew, in place, by `reset` and
+        `step`.  An environment without it has C = 0 (see `critic_rows`).
 
     """
 
@@ -64,7 +74,7 @@ class Environment(Protocol):
         Parameters
         ----------
         action : float32 [N, A]
-            In (-1, 1), after the tanh.
+            In (-1, 1), after the tanh; of a discrete action the index of the choice.
         out : float32 [N, O]
             Receives the observation of each environment after the step; of a new episode
             where the old one ended.
@@ -76,3 +86,9 @@ class Environment(Protocol):
 
     def close(self) -> None:
         """Free what the environment holds."""
+
+
+def critic_rows(environment: Environment) -> np.ndarray:
+    """Give what only the critic sees of each environment, float32 [N, C]: always one array."""
+    rows: np.ndarray | None = getattr(environment, 'critic_observation', None)
+    return np.empty((environment.num_envs, 0), np.float32) if rows is None else rows

@@ -1,26 +1,28 @@
-"""Any Gymnasium environment with box actions as an `Environment`: ``gymnasium:<id>``."""
+"""Gymnasium environments with box or discrete actions as `Environment`: ``gymnasium:<id>``."""
 
 import difflib
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 
 from asyncppo_ros.chunk import NO_SUCCESS
 from asyncppo_ros.errors import TaskError
+from asyncppo_ros.robot.actions import DISCRETE
 from asyncppo_ros.robot.observation import Observation
 from asyncppo_ros.simulation.environment import StepResult
 from asyncppo_ros.simulation.episodes import Episodes, generators
 from asyncppo_ros.simulation.terms import gymnasium_observation
 
-_SUPPORTED = 'box action spaces with finite bounds are supported'
+_SUPPORTED = 'box action spaces with finite bounds and Discrete ones are supported'
 
 
 class GymnasiumBatch:
     """
     N environments of one Gymnasium id, stepped one after the other in one thread.
 
-    Observations are flattened; actions in (-1, 1) are scaled to the bounds of the action space.
+    Observations are flattened; actions in (-1, 1) are scaled to the bounds of a box, and an index
+    counts from the start of a discrete space.
     Environment i is seeded from (seed, i), whatever N is.  An environment that is both
     terminated and truncated counts as terminated.  Success is `is_success` or `success` of the
     last info, where the environment has it.
@@ -45,9 +47,8 @@ class GymnasiumBatch:
         self.num_envs = num_envs
         self._environments = [_make(environment_id)]
         first = self._environments[0]
-        self._low, self._half_range = _action_bounds(self.task, first.action_space)
-        self.action_size = len(self._low)
-        self._action_space: Any = first.action_space
+        self._actions = _actions_of(self.task, first.action_space)
+        self.action_size = self._actions.size
         self._observation_space = _observation_space(self.task, first.observation_space)
         self.observation_size = int(
             gymnasium.spaces.utils.flatdim(self._observation_space))
@@ -78,15 +79,13 @@ class GymnasiumBatch:
 
         See `Environment.step`.
         """
-        scaled = self._low + (np.asarray(action, dtype=np.float64) + 1.0) * self._half_range
-        space = self._action_space
-        scaled = scaled.astype(space.dtype).reshape(self.num_envs, *space.shape)
+        actions = self._actions.theirs(action)
         reward = np.zeros(self.num_envs, dtype=np.float32)
         terminated = np.zeros(self.num_envs, dtype=bool)
         truncated = np.zeros(self.num_envs, dtype=bool)
         self._episodes.steps += 1
         for index, environment in enumerate(self._environments):
-            observation, gain, terminal, cut, info = environment.step(scaled[index])
+            observation, gain, terminal, cut, info = environment.step(actions[index])
             self._write(index, observation, out)
             reward[index], terminated[index], truncated[index] = gain, terminal, cut
             if terminal or cut or self._episodes.steps[index] >= self._episodes.limit[index]:
@@ -111,9 +110,7 @@ class GymnasiumBatch:
         return {'task': self.task, 'control_dt': self.control_dt,
                 'observation': observation.card(),
                 'action': {'joints': [f'action{i}' for i in range(self.action_size)],
-                           'interface': 'gymnasium',
-                           'offset': (self._low + self._half_range).tolist(),
-                           'scale': self._half_range.tolist()},
+                           **self._actions.card()},
                 'start_pose': {}, 'deployable': False,
                 'simulation_only': list(observation.simulation_only)}
 
@@ -128,6 +125,9 @@ class GymnasiumBatch:
         self._seeds[index] = None
         self._success[index] = NO_SUCCESS
         self._write(index, observation, out)
+        if not np.isfinite(out[index]).all():
+            raise TaskError(f'{self.task}: reset() of environment {index} gave an observation '
+                            f'that is not finite: {out[index].tolist()}')
 
     def _write(self, index: int, observation: Any, out: np.ndarray) -> None:
         if not self._flat_already:
@@ -167,14 +167,59 @@ def _one_line(error: Exception) -> str:
     return ' '.join(str(error).split())
 
 
-def _action_bounds(task: str, space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:
-    """Give the lower bounds and half the ranges, float64 [A]."""
+class _Actions(Protocol):
+    """How A numbers of a policy become an action of the environment."""
+
+    size: int
+
+    def theirs(self, action: np.ndarray) -> np.ndarray:
+        """Give the actions of N environments, float32 [N, A] → [N, ...]."""
+
+    def card(self) -> dict[str, Any]:
+        """Give what the card says of them."""
+
+
+class _BoxActions:
+    """Numbers in (-1, 1), scaled to the bounds."""
+
+    def __init__(self, space: gymnasium.spaces.Box) -> None:
+        self._space = space
+        self._low = space.low.astype(np.float64).reshape(-1)
+        self._half_range = (space.high.astype(np.float64).reshape(-1) - self._low) / 2.0
+        self.size = len(self._low)
+
+    def theirs(self, action: np.ndarray) -> np.ndarray:
+        scaled = self._low + (np.asarray(action, dtype=np.float64) + 1.0) * self._half_range
+        return scaled.astype(self._space.dtype).reshape(len(action), *self._space.shape)
+
+    def card(self) -> dict[str, Any]:
+        return {'interface': 'gymnasium', 'offset': (self._low + self._half_range).tolist(),
+                'scale': self._half_range.tolist()}
+
+
+class _DiscreteActions:
+    """The index of one of several choices."""
+
+    size = 1
+
+    def __init__(self, space: gymnasium.spaces.Discrete) -> None:
+        self._first, self._choices = int(space.start), int(space.n)
+
+    def theirs(self, action: np.ndarray) -> np.ndarray:
+        return self._first + action[:, 0].astype(np.int64)
+
+    def card(self) -> dict[str, Any]:
+        return {'interface': DISCRETE, 'choices': self._choices, 'first': self._first}
+
+
+def _actions_of(task: str, space: gymnasium.Space) -> _Actions:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return _DiscreteActions(space)
     if not isinstance(space, gymnasium.spaces.Box):
         raise TaskError(f'{task} has a {type(space).__name__} action space; {_SUPPORTED}')
     if not space.is_bounded():
         raise TaskError(f'{task} has an action space without bounds; {_SUPPORTED}')
-    low = space.low.astype(np.float64).reshape(-1)
-    return low, (space.high.astype(np.float64).reshape(-1) - low) / 2.0
+    return _BoxActions(space)
 
 
 def _observation_space(task: str, space: gymnasium.Space) -> gymnasium.Space:

@@ -12,7 +12,17 @@ joint_velocity         12   [rad/s]
 last_action            12   of the policy, in (-1, 1)
 ====================== ==== =========================================================
 
-All of it a real quadruped measures; its velocity, which it does not, is only in the reward.
+All of it a real quadruped measures.  What it does not is in the reward, and for the critic:
+
+====================== ==== =========================================================
+only for the critic    size unit
+====================== ==== =========================================================
+base_velocity          3    in the frame of the trunk [m/s]
+base_height            1    [m]
+foot_height            4    of the lowest points of the feet [m]
+mass_factor            1    of all bodies, by randomization
+friction_factor        1    of all surfaces, by randomization
+====================== ==== =========================================================
 
 Termination: a fall, that is, the trunk is tilted by more than 55° or lower than 0.14 m.
 Truncation: after 20 s.  Success: the episode ended without a fall.
@@ -30,9 +40,11 @@ from asyncppo_ros.robot.terms import (
     last_action,
     projected_gravity,
     Term,
+    term,
 )
 from asyncppo_ros.simulation.state import SimulationState
 from asyncppo_ros.simulation.task import Task
+from asyncppo_ros.simulation.terms import friction_factor, mass_factor
 
 LEGS = ('front_left', 'front_right', 'rear_left', 'rear_right')
 JOINTS = tuple(f'{leg}_{joint}' for leg in LEGS for joint in ('hip', 'thigh', 'knee'))
@@ -70,6 +82,7 @@ class QuadrupedWalk(Task):
     commands = {'velocity': 3}
     memory = {'previous_action': len(JOINTS), 'feet': 2 * len(LEGS)}
     data_fields = ('site_xpos',)
+    measures = {'velocity_error': 'm/s', 'turn_error': 'rad/s'}
 
     def setup(self, model: mujoco.MjModel) -> None:
         """Find the feet and the ranges of the joints."""
@@ -82,6 +95,11 @@ class QuadrupedWalk(Task):
                 command(name='velocity', size=3, unit='m/s|rad/s'),
                 joint_position(JOINTS, offset=STANCE), joint_velocity(JOINTS),
                 last_action(size=len(JOINTS))]
+
+    def critic_observation(self) -> list[Term]:
+        """Give what decides how the walk goes on and no sensor tells."""
+        return [base_velocity(), base_height(), foot_height(feet=self._feet), mass_factor(),
+                friction_factor()]
 
     def action(self) -> ActionMap:
         """Give position targets around the stance, inside the joint ranges."""
@@ -130,6 +148,12 @@ class QuadrupedWalk(Task):
         """Say who has not fallen."""
         return ~self.terminated(state)
 
+    def measure(self, state: SimulationState) -> dict[str, np.ndarray]:
+        """Give by how much the horizontal velocity and the turn miss the command."""
+        miss = trunk_velocity(state)[:, :2] - state.command['velocity'][:, :2]
+        turn = state.base_angular_velocity[:, 2] - state.command['velocity'][:, 2]
+        return {'velocity_error': np.linalg.norm(miss, axis=1), 'turn_error': np.abs(turn)}
+
     def _gait(self, state: SimulationState) -> dict[str, np.ndarray]:
         """Give how feet slip on the ground and drag above it, each [N]."""
         feet = state.fields['site_xpos'][:, self._feet]
@@ -146,6 +170,24 @@ def trunk_velocity(state: SimulationState) -> np.ndarray:
     velocity = state.qvel[:, :3]
     twice = 2.0 * np.cross(axis, velocity)
     return velocity + w * twice + np.cross(axis, twice)
+
+
+@term(size=3, unit='m/s', simulation_only=True)
+def base_velocity(state: SimulationState) -> np.ndarray:
+    """Give the velocity of the trunk in its own frame."""
+    return trunk_velocity(state)
+
+
+@term(size=1, unit='m', simulation_only=True)
+def base_height(state: SimulationState) -> np.ndarray:
+    """Give the height of the trunk above the ground."""
+    return state.qpos[:, 2:3]
+
+
+@term(size=len(LEGS), unit='m', simulation_only=True)
+def foot_height(state: SimulationState, feet: list[int]) -> np.ndarray:
+    """Give the heights of the lowest points of the feet, which are sites of the model."""
+    return state.fields['site_xpos'][:, feet, 2] - _FOOT_RADIUS
 
 
 def _square(vectors: np.ndarray) -> np.ndarray:

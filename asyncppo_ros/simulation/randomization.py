@@ -6,6 +6,7 @@ drawn anew for each episode; noise and pushes in each step.  A policy that does 
 them does not rely on numbers that a real robot does not have.
 """
 
+from collections.abc import Callable, Sequence
 import copy
 import dataclasses
 from typing import Any
@@ -62,6 +63,16 @@ def _randomized(model: mujoco.MjModel, rng: np.random.Generator,
     # What MuJoCo derives from masses is computed when a model is compiled, and here again.
     mujoco.mj_setConst(changed, mujoco.MjData(changed))
     return changed
+
+
+def factors(models: Sequence[mujoco.MjModel],
+            nominal: mujoco.MjModel) -> dict[str, np.ndarray]:
+    """Give by what the total mass and the friction of each model differ, float64 [N, 1]."""
+    def ratio(of: Callable[[mujoco.MjModel], float]) -> np.ndarray:
+        whole = of(nominal)
+        return np.array([[of(model) / whole if whole else 1.0] for model in models])
+    return {'mass': ratio(lambda model: float(model.body_mass.sum())),
+            'friction': ratio(lambda model: float(model.geom_friction[:, 0].sum()))}
 
 
 class Disturbances:

@@ -6,6 +6,7 @@ import numpy as np
 
 from asyncppo_ros.config import RandomizationConfig
 from asyncppo_ros.errors import TaskError
+from asyncppo_ros.robot.actions import choices_of
 from asyncppo_ros.simulation.environment import Environment
 from asyncppo_ros.simulation.randomization import is_on
 from asyncppo_ros.simulation.simulation import BatchedSimulation
@@ -33,7 +34,8 @@ def task_names() -> list[str]:
 
 
 def make(task_name: str, num_envs: int, seed: int, random_episode_start: bool = False,
-         randomization: RandomizationConfig | None = None) -> Environment:
+         randomization: RandomizationConfig | None = None,
+         privileged: bool = False) -> Environment:
     """
     Make the environments of a task.
 
@@ -50,6 +52,8 @@ def make(task_name: str, num_envs: int, seed: int, random_episode_start: bool = 
         Cut the first episode of each environment at a random length.
     randomization : RandomizationConfig, optional
         How the environments differ from the model; by default they do not.
+    privileged : bool
+        Fill what only the critic sees, where the task has such terms.
 
     Raises
     ------
@@ -66,7 +70,7 @@ def make(task_name: str, num_envs: int, seed: int, random_episode_start: bool = 
         return GymnasiumBatch(task_name[len(_GYMNASIUM):], num_envs, seed, random_episode_start)
     reference = TASKS.get(task_name, task_name)
     return BatchedSimulation(_task(task_name, reference), num_envs, seed, random_episode_start,
-                             task_name, randomization)
+                             task_name, randomization, privileged)
 
 
 def check(environment: Environment) -> None:
@@ -81,13 +85,19 @@ def check(environment: Environment) -> None:
     """
     rng = np.random.default_rng(0)
     out = np.full((environment.num_envs, environment.observation_size), np.nan, np.float32)
-    shape = (environment.num_envs, environment.action_size)
     environment.reset(out)
     _require_finite(environment, 'observation', out)
     for _ in range(_CHECK_STEPS):
-        result = environment.step(rng.uniform(-1.0, 1.0, shape).astype(np.float32), out)
+        result = environment.step(_random_action(environment, rng), out)
         _require_finite(environment, 'observation', out)
         _require_finite(environment, 'reward', result.reward)
+
+
+def _random_action(environment: Environment, rng: np.random.Generator) -> np.ndarray:
+    shape = (environment.num_envs, environment.action_size)
+    choices = choices_of(environment.describe()['action'])
+    drawn = rng.integers(choices, size=shape) if choices else rng.uniform(-1.0, 1.0, shape)
+    return drawn.astype(np.float32)
 
 
 def _task(task_name: str, reference: str) -> Task:

@@ -41,6 +41,8 @@ class BatchedSimulation:
         The name under which the task was found; by default 'module:Class'.
     settings : RandomizationConfig, optional
         How the environments differ from the model; by default they do not.
+    privileged : bool
+        Fill `critic_observation`; else it has no columns.
 
     Raises
     ------
@@ -50,7 +52,8 @@ class BatchedSimulation:
     """
 
     def __init__(self, task: Task, num_envs: int, seed: int, random_episode_start: bool = False,
-                 name: str = '', settings: RandomizationConfig | None = None) -> None:
+                 name: str = '', settings: RandomizationConfig | None = None,
+                 privileged: bool = False) -> None:
         kind = type(task)
         self.task = name or f'{kind.__module__}:{kind.__qualname__}'
         self._title = f'task {kind.__qualname__}'
@@ -63,6 +66,11 @@ class BatchedSimulation:
         self.model = model
         task.setup(model)
         self._observation = Observation(task.observation())
+        terms = tuple(task.critic_observation()) if privileged else ()
+        self._privileged = Observation(terms) if terms else None
+        #: What only the critic sees of each environment, float32 [N, C].
+        self.critic_observation = np.zeros(
+            (num_envs, self._privileged.size if self._privileged else 0), dtype=np.float32)
         self._actions = self._checked_actions(task.action())
         self.observation_size = self._observation.size
         self.action_size = self._actions.size
@@ -75,9 +83,13 @@ class BatchedSimulation:
                                   self._generators, random_episode_start)
         # Given whenever no episode ends.
         self._nothing = (np.empty((0, self.observation_size), dtype=np.float32),
-                         np.empty((0, 3), dtype=np.float32))
+                         np.empty((0, 3), dtype=np.float32), self.critic_observation[:0].copy())
         #: How many episodes ended because the physics became unstable.
         self.instabilities = 0
+        #: Units of what the task measures beside the reward, by name.
+        self.measures = dict(task.measures)
+        #: What was measured in the last step, float [N] by name; None = nobody asks.
+        self.measured: dict[str, np.ndarray] | None = None
 
     def reset(self, out: np.ndarray) -> None:
         """Begin an episode in every environment; write float32 [N, O] to `out`."""
@@ -117,9 +129,14 @@ class BatchedSimulation:
         terminated = self._checked_terminated(task.terminated(state))
         if len(unstable):
             terminated[unstable] = True
+        if self.measured is not None:
+            self.measured = {name: self._checked('measure', values)
+                             for name, values in task.measure(state).items()}
         self._observation.observe(state, out)
         if disturbances:
             disturbances.observation(out)
+        if self._privileged:
+            self._privileged.observe(state, self.critic_observation)
         self._episodes.count(reward)
         truncated = self._episodes.steps >= self._episodes.limit
         truncated &= ~terminated
@@ -131,11 +148,12 @@ class BatchedSimulation:
 
         Keys: task, control_dt, observation (entries of `Observation.card`), action
         (`ActionMap.card`), start_pose (joint to position [rad] or [m]), deployable,
-        simulation_only (names of the terms that no robot can measure), and randomization
-        (the settings; empty = none).
+        simulation_only (names of the terms that no robot can measure), randomization (the
+        settings; empty = none), and critic_observation (entries of what only the critic sees).
         """
         return {'task': self.task, 'control_dt': self.control_dt,
                 'observation': self._observation.card(), 'action': self._actions.card(),
+                'critic_observation': self._privileged.card() if self._privileged else [],
                 'start_pose': dict(self._start_pose),
                 'deployable': not self._observation.simulation_only,
                 'simulation_only': list(self._observation.simulation_only),
@@ -152,6 +170,7 @@ class BatchedSimulation:
                               task.commands, task.memory,
                               {name: field_shape(data, name) for name in task.data_fields})
         models = randomization.randomized_models(model, self.num_envs, seed, self._settings)
+        self.state.factors.update(randomization.factors(models, model))
         self._physics = Physics(models, self.state, substeps, keyframe)
         self._joints = model.jnt_qposadr[np.isin(model.jnt_type, ONE_AXIS)]
         self._disturbances = randomization.Disturbances(
@@ -183,6 +202,8 @@ class BatchedSimulation:
         state.refresh()
         self._actions.reset(state, environments)
         self._observation.reset(state, environments, out)
+        if self._privileged:
+            self._privileged.reset(state, environments, self.critic_observation)
         if self._disturbances:
             self._disturbances.begin(environments)
             self._disturbances.first_observation(environments, out)
@@ -198,10 +219,10 @@ class BatchedSimulation:
             success[unstable] = False
         episodes = self._episodes.finish(ended, success)
         final_index = np.flatnonzero(truncated)
-        final_observation = out[final_index]
+        final_observation, final_critic = out[final_index], self.critic_observation[final_index]
         self._begin(ended, out)
         return StepResult(reward, terminated, truncated, final_index, final_observation,
-                          episodes)
+                          episodes, final_critic)
 
     def _take_back(self, unstable: np.ndarray) -> None:
         """Put unstable environments back to before the step: finite numbers to end with."""

@@ -36,6 +36,8 @@ class SimulationState(RobotState):
         What the task keeps; zero at the start of an episode.
     fields : dict from str to float64 [N, ...]
         The task's `data_fields`.
+    factors : dict from str to float64 [N, 1]
+        By what randomization has multiplied the total 'mass' and the 'friction' of the model.
 
     """
 
@@ -48,6 +50,7 @@ class SimulationState(RobotState):
     control_dt: float
     memory: dict[str, np.ndarray]
     fields: dict[str, np.ndarray]
+    factors: dict[str, np.ndarray]
     _base: tuple[int, int] | None
     _copied: tuple[tuple[np.ndarray, np.ndarray, Any], ...]
 
@@ -105,6 +108,7 @@ def allocate(model: mujoco.MjModel, num_envs: int, action_size: int, control_dt:
         control_dt=control_dt,
         memory={name: np.zeros((num_envs, size)) for name, size in memory.items()},
         fields={name: np.zeros((num_envs, *shape)) for name, shape in fields.items()},
+        factors={name: np.ones((num_envs, 1)) for name in ('mass', 'friction')},
         _base=base, _copied=tuple(copied))
 
 

@@ -40,6 +40,8 @@ class Task:
         Further arrays of MjData for ``state.fields``: 'actuator_force', 'site_xpos',
         'cfrc_ext'.  They are as MuJoCo left them in the last physics step, that is, what depends
         on positions belongs to the positions before that physics step.
+    measures : mapping from str to str
+        Names and units of what `measure` gives: what an engineer asks beside the return.
 
     """
 
@@ -50,6 +52,7 @@ class Task:
     commands: Mapping[str, int] = {}
     memory: Mapping[str, int] = {}
     data_fields: tuple[str, ...] = ()
+    measures: Mapping[str, str] = {}
 
     def setup(self, model: 'mujoco.MjModel') -> None:
         """Look at or change the model once, before anything else is called."""
@@ -57,6 +60,14 @@ class Task:
     def observation(self) -> Iterable[Term]:
         """Give the observation terms in order."""
         raise _missing(self, 'observation')
+
+    def critic_observation(self) -> Iterable[Term]:
+        """
+        Give the terms that only the critic sees, beside `observation`; by default none.
+
+        They need not be measurable: the critic judges in training and never acts.
+        """
+        return ()
 
     def action(self) -> ActionMap:
         """Give the joints that are moved, and how."""
@@ -110,6 +121,14 @@ class Task:
         It is asked at the end of episodes, before anything is reset.
         """
         return None
+
+    def measure(self, state: 'SimulationState') -> dict[str, np.ndarray]:
+        """
+        Give `measures` of the control step that was made, each float [N].
+
+        Only evaluations ask, and give the mean over all steps of all episodes.
+        """
+        return {}
 
 
 def _missing(task: Task, method: str) -> TaskError:

@@ -38,6 +38,18 @@ def body_field(field: str, size: int, unit: str = '') -> Term:
 
 
 @factory
+def mass_factor() -> Term:
+    """Give by what randomization has multiplied the total mass."""
+    return Term(lambda state: _rows(state, 'factors')['mass'], 1, simulation_only=True)
+
+
+@factory
+def friction_factor() -> Term:
+    """Give by what randomization has multiplied the friction of all surfaces."""
+    return Term(lambda state: _rows(state, 'factors')['friction'], 1, simulation_only=True)
+
+
+@factory
 def gymnasium_observation(environment: str, size: int) -> Term:
     """Stand for the whole observation of a Gymnasium environment."""
     def function(state: RobotState) -> np.ndarray:

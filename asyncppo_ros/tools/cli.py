@@ -22,6 +22,8 @@ VERBS = {
     'keys': ('asyncppo_ros.tools.keys', 'make keys: encrypted connections, signed policies'),
     'settings': ('asyncppo_ros.tools.show_settings', 'list all settings'),
     'tune': ('asyncppo_ros.tools.tune', 'search the best settings for a task'),
+    'lag-study': ('asyncppo_ros.tools.lag_study',
+                  'train at lags made on purpose: which objective holds to which'),
     'bench': ('asyncppo_ros.tools.bench', 'measure; `asyncppo bench` lists what'),
 }
 

@@ -75,7 +75,7 @@ PANELS = (
     Panel('Value loss', 'loss', (Curve('value_loss', 'value', BLUE),)),
     Panel('Explained variance', 'share', (
         Curve('explained_variance', 'of the value target', BLUE),)),
-    Panel('Exploration, before the tanh', 'nat', (
+    Panel('Exploration', 'nat', (
         Curve('entropy', 'entropy', BLUE), Curve('log_std_mean', 'mean log std', VERMILLION))),
     Panel('Learning rate', 'step size', (Curve('learning_rate', 'Adam', BLUE),)),
 )

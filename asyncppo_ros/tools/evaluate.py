@@ -5,7 +5,7 @@ import pathlib
 from typing import Any
 
 from asyncppo_ros.acting.evaluation import evaluate, Interrupted
-from asyncppo_ros.config import Config, EvaluationConfig
+from asyncppo_ros.config import Config, EvaluationConfig, RandomizationConfig
 from asyncppo_ros.errors import ArtefactError, ConfigError
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.artefact import Artefact, read_artefact
@@ -29,13 +29,15 @@ def main(arguments: list[str], stop: StopRequest) -> int:
                         help='of the episodes; equal seeds give equal episodes')
     parser.add_argument('--keys', default='', metavar='DIR',
                         help='accept only a policy that was signed with the keys in DIR')
+    parser.add_argument('--randomized', action='store_true',
+                        help='with the randomization that the policy was trained with')
     parser.add_argument('--json', action='store_true', help='print one JSON object')
     own = parser.parse_args(arguments)
     if own.episodes < 1:
         raise ConfigError(f'--episodes {own.episodes}: must be at least 1')
     artefact = open_artefact(own.policy, signing_key(own.keys))
     try:
-        score = score_artefact(artefact, own.episodes, own.seed, stop)
+        score = score_artefact(artefact, own.episodes, own.seed, stop, own.randomized)
     except Interrupted:
         return 0
     print(json.dumps(score) if own.json else score_text(score))
@@ -62,32 +64,44 @@ def open_artefact(where: str, key: bytes | None = None) -> Artefact:
 
 
 def score_artefact(artefact: Artefact, episodes: int, seed: int = Config().evaluation.seed,
-                   stop: StopRequest | None = None) -> dict[str, Any]:
+                   stop: StopRequest | None = None,
+                   randomized: bool = False) -> dict[str, Any]:
     """
     Play deterministic episodes of the artefact's own task.
+
+    Parameters
+    ----------
+    artefact : Artefact
+    episodes : int
+    seed : int
+    stop : StopRequest, optional
+    randomized : bool
+        With the randomization that the policy was trained with; else the plain model.
 
     Returns
     -------
     dict
         ``task``, ``generation``, ``policy_version``, ``env_steps``, ``episodes``,
         ``return_mean``, ``return_std``, ``length_mean``, ``success`` (None where the task has
-        none).
+        none), ``measures`` (see `evaluate`).
 
     Raises
     ------
     TaskError
         The task is not to be found here.
     ArtefactError
-        The task has changed since the policy was trained.
+        The task has changed since the policy was trained, or it was not randomized.
 
     """
     card = artefact.card
     policy = NumpyPolicy(artefact)
     parts: list[dict[str, Any]] = []
+    randomization = _randomization(card['task']) if randomized else None
     left = episodes
     while left > 0:
         count = min(left, MOST_ENVS)
-        environment = make(card['task']['task'], count, seed + len(parts))
+        environment = make(card['task']['task'], count, seed + len(parts),
+                           randomization=randomization)
         _check_same_task(card['task'], json.loads(json.dumps(environment.describe())))
         parts.append(evaluate(policy, environment, stop or (lambda: False)))
         environment.close()
@@ -100,6 +114,8 @@ def score_artefact(artefact: Artefact, episodes: int, seed: int = Config().evalu
 def score_text(score: dict[str, Any]) -> str:
     """Say the score in one line."""
     success = '' if score['success'] is None else f', success {score["success"]:.1%}'
+    success += ''.join(f', {name.replace("_", " ")} {measure["mean"]:.3f} {measure["unit"]}'
+                       for name, measure in score['measures'].items())
     return (f'{score["task"]}, policy version {score["policy_version"]} '
             f'({score["env_steps"]:,} env steps): return {score["return_mean"]:.2f} ± '
             f'{score["return_std"]:.2f}, length {score["length_mean"]:.1f}{success} over '
@@ -113,6 +129,13 @@ def _check_same_task(trained: dict[str, Any], here: dict[str, Any]) -> None:
                                 f'its {key} entries differ')
 
 
+def _randomization(task: dict[str, Any]) -> RandomizationConfig:
+    if not task.get('randomization'):
+        raise ArtefactError(f'--randomized: this policy of {task["task"]} was trained without '
+                            'randomization')
+    return RandomizationConfig(**task['randomization'])
+
+
 def _pooled(parts: list[dict[str, Any]]) -> dict[str, Any]:
     episodes = sum(part['episodes'] for part in parts)
 
@@ -122,7 +145,12 @@ def _pooled(parts: list[dict[str, Any]]) -> dict[str, Any]:
     return_mean = mean([part['return_mean'] for part in parts])
     square = mean([part['return_std'] ** 2 + part['return_mean'] ** 2 for part in parts])
     successes = [part['success'] for part in parts]
+    lengths = [part['episodes'] * part['length_mean'] for part in parts]
+    measures = {name: {'mean': sum(length * part['measures'][name]['mean'] for length, part
+                                   in zip(lengths, parts)) / sum(lengths),
+                       'unit': measure['unit']}
+                for name, measure in parts[0]['measures'].items()}
     return {'episodes': episodes, 'return_mean': return_mean,
             'return_std': max(0.0, square - return_mean ** 2) ** 0.5,
             'length_mean': mean([part['length_mean'] for part in parts]),
-            'success': None if None in successes else mean(successes)}
+            'success': None if None in successes else mean(successes), 'measures': measures}

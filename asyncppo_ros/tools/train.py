@@ -11,7 +11,14 @@ from typing import Any
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import RunError, UserError
-from asyncppo_ros.launching import check_keys, check_task, namespace_of, NEEDED, require
+from asyncppo_ros.launching import (
+    check_keys,
+    check_lag,
+    check_task,
+    namespace_of,
+    NEEDED,
+    require,
+)
 from asyncppo_ros.learning.jsonl import Tail
 from asyncppo_ros.nodes.process import (
     child_environment,
@@ -49,9 +56,21 @@ def parser_for(verb: str, description: str | None) -> Parser:
     return parser
 
 
-def open_run(own: Any, given: dict[str, Any], command: Sequence[str]) -> tuple[Run, Config]:
+def open_run(own: Any, given: dict[str, Any], command: Sequence[str],
+             check: Callable[[Config], None]) -> tuple[Run, Config]:
     """
     Make the folder of a new run, or open that of the one to resume.
+
+    Parameters
+    ----------
+    own : Namespace
+        Of `parser_for`.
+    given : dict from str to value
+        Settings, by dotted name.
+    command : sequence of str
+        Is written into ``run.json``.
+    check : callable
+        Refuses settings that do not suit the verb.
 
     Raises
     ------
@@ -64,8 +83,11 @@ def open_run(own: Any, given: dict[str, Any], command: Sequence[str]) -> tuple[R
         raise RunError('--resume and --init_from exclude each other: a resumed run goes on from '
                        'its own checkpoint')
     if own.resume:
-        return resume(own.resume, given, own.config)
+        run, config = resume(own.resume, given, own.config)
+        check(config)
+        return run, config
     config = resolve(given, own.config)
+    check(config)
     check_task(config.task, config.seed)
     num_actors(config)
     check_keys(config.transport.keys)
@@ -85,7 +107,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     own, given = split_settings(parser, arguments)
     namespace = namespace_of('--namespace ', own.namespace)
     require(NEEDED)
-    run, config = open_run(own, given, ['asyncppo', 'train', *arguments])
+    run, config = open_run(own, given, ['asyncppo', 'train', *arguments], check_lag)
     # Taken and given back: the learner takes it for the length of the run.
     run.lock()
     run.unlock()

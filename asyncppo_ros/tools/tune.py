@@ -16,7 +16,7 @@ import statistics
 import sys
 from typing import Any, NamedTuple
 
-from asyncppo_ros.errors import ConfigError, MissingDependency
+from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.learning.line_file import LineFile
 from asyncppo_ros.nodes.process import StopRequest
@@ -109,20 +109,12 @@ class Search:
     entries : sequence of mapping
         The lines of the log so far.
 
-    Raises
-    ------
-    MissingDependency
-        There is no Optuna.
-
     """
 
     def __init__(self, task: str, names: Sequence[str], given: Mapping[str, Any],
                  entries: Sequence[dict[str, Any]] = ()) -> None:
-        try:
-            import optuna
-        except ModuleNotFoundError:
-            raise MissingDependency('optuna is missing: pip install optuna, or '
-                                    'pip install "asyncppo_ros[tune]"') from None
+        import optuna
+
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna = optuna
         self.given = {'task': task, **given}
@@ -235,7 +227,7 @@ def _trainings(search: Search, own: Any, folder: pathlib.Path) -> Iterator[Job]:
     count = len(search.entries)
     while count < own.trials:
         # Each trial has another seed, so that no seed is what is found.
-        yield search.ask(Run(folder / f'{count:03d}'), verb, seed=count)
+        yield search.ask(_unused(folder, count), verb, seed=count)
         count += 1
     begun: list[tuple[str, int]] = []
     while True:
@@ -246,8 +238,17 @@ def _trainings(search: Search, own: Any, folder: pathlib.Path) -> Iterator[Job]:
             return
         params, seed = wanted[0]
         begun.append((json.dumps(params, sort_keys=True), seed))
-        yield search.again(Run(folder / f'{count:03d}'), verb, params, seed)
+        yield search.again(_unused(folder, count), verb, params, seed)
         count += 1
+
+
+def _unused(folder: pathlib.Path, number: int) -> Run:
+    """Give a run that does not exist: one that was interrupted had other settings."""
+    run, again = Run(folder / f'{number:03d}'), 1
+    while run.folder.exists():
+        again += 1
+        run = Run(folder / f'{number:03d}-{again}')
+    return run
 
 
 def _settings_of(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from asyncppo_ros.transport.payload import (
 )
 
 MAGIC = b'APPO'
-SCHEMA = 1
+SCHEMA = 2
 MAX_STEPS = 65536
 MAX_ENVS = 65536
 # What both ends may leave unread: integers stay far from overflow in the arithmetic below.

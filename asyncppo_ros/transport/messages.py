@@ -22,7 +22,7 @@ from asyncppo_ros.chunk import Identity, Layout
 from asyncppo_ros.errors import CodecError
 from asyncppo_ros.learning.ledger import Counters
 
-PROTOCOL = 2
+PROTOCOL = 3
 MAX_BODY = 65536
 MAX_INTEGER = 2 ** 62
 
@@ -56,6 +56,8 @@ class Hello:
     action_size: int
     parameters_size: int
     terms: str
+    critic_size: int
+    value_size: int
     num_envs: int
     chunk_length: int
     host: str
@@ -73,7 +75,7 @@ class Hello:
     def layout(self) -> Layout:
         """What the actor simulates."""
         return Layout(self.task, self.observation_size, self.action_size, self.parameters_size,
-                      self.terms)
+                      self.terms, self.critic_size, self.value_size)
 
 
 def hello(actor_id: int, layout: Layout, num_envs: int, chunk_length: int) -> Hello:

@@ -150,7 +150,7 @@ def packed_chunk(integers: Iterable[int], memory: Memory, plan: PayloadPlan) -> 
     plan : PayloadPlan
 
     """
-    # The constructor of a frozen dataclass sets 19 fields one by one, in the time of a copy.
+    # The constructor of a frozen dataclass sets 23 fields one by one, in the time of a copy.
     fields = payload_views(memory, plan)
     fields.update(zip(INTEGERS, integers))
     fields['_packing'] = memory, plan
@@ -206,9 +206,10 @@ class ChunkBuffer:
     """
     Memory for one chunk that a rollout fills where it will be sent from.
 
-    A buffer is filled once: the chunk that `finish` returns keeps it.  `observation`, `action`,
-    `behaviour_log_prob`, `behaviour_parameters`, `reward`, `terminated` and `truncated` are
-    views for the full T; what is of variable length comes with `finish`.
+    A buffer is filled once: the chunk that `finish` returns keeps it.  `observation`,
+    `critic_observation`, `action`, `behaviour_log_prob`, `behaviour_parameters`, `value`,
+    `reward`, `terminated` and `truncated` are views for the full T; what is of variable length
+    comes with `finish`.
 
     Parameters
     ----------
@@ -232,9 +233,11 @@ class ChunkBuffer:
         self._plan = payload_plan(Sizes(steps, num_envs, 0, 0), layout)
         views = payload_views(self._memory, self._plan)
         self.observation = views['observation']
+        self.critic_observation = views['critic_observation']
         self.action = views['action']
         self.behaviour_log_prob = views['behaviour_log_prob']
         self.behaviour_parameters = views['behaviour_parameters']
+        self.value = views['value']
         self.reward = views['reward']
         self.terminated = views['terminated']
         self.truncated = views['truncated']
@@ -246,8 +249,9 @@ class ChunkBuffer:
         return payload_length(Sizes(steps, num_envs, most, most), layout)
 
     def finish(self, integers: Mapping[str, int], final_observation: np.ndarray,
-               final_index: np.ndarray, episodes: np.ndarray,
-               steps: int | None = None) -> Chunk:
+               final_index: np.ndarray, episodes: np.ndarray, steps: int | None = None,
+               final_critic_observation: np.ndarray | None = None,
+               final_value: np.ndarray | None = None) -> Chunk:
         """
         Complete the chunk.
 
@@ -260,6 +264,10 @@ class ChunkBuffer:
         episodes : float32 [E, 3]
         steps : int, optional
             T' ≤ T where the chunk is cut short; row T' of `observation` follows its last action.
+        final_critic_observation : float32 [K, C], optional
+            Needed where the layout has C > 0.
+        final_value : float32 [K, V], optional
+            Needed where the layout has V > 0.
 
         """
         steps = self.steps if steps is None else steps
@@ -271,6 +279,10 @@ class ChunkBuffer:
         if sizes.truncations:
             chunk.final_observation[...] = final_observation
             chunk.final_index[...] = final_index
+            if self._layout.critic_size:
+                chunk.final_critic_observation[...] = final_critic_observation
+            if self._layout.value_size:
+                chunk.final_value[...] = final_value
         if sizes.episodes:
             chunk.episodes[...] = episodes
         for pad in plan.pads:

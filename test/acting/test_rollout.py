@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from toys import CountingEnvironment, TASK
+from toys import CountingEnvironment, PrivilegedEnvironment, TASK
 
 from asyncppo_ros.acting.evaluation import evaluate
 from asyncppo_ros.acting.rollout import layout_of, Rollout, Stamp
@@ -41,6 +41,33 @@ def test_episodes_are_where_they_ended():
     np.testing.assert_array_equal(chunk.final_observation, [[0, 5, 0], [1, 5, 0]])
     np.testing.assert_array_equal(chunk.observation[5, 0], [1, 0, 0])
     np.testing.assert_array_equal(chunk.episodes, [[15, 5, -1], [28, 7, -1], [15, 5, -1]])
+
+
+def test_what_only_the_critic_sees_belongs_to_the_same_rows():
+    snapshot, _ = snapshot_of()
+    plain = Rollout(CountingEnvironment([5, 7, 100]), 12, seed=0)
+    rollout = Rollout(PrivilegedEnvironment([5, 7, 100]), 12, seed=0)
+    for _ in range(2):
+        chunk, without = (one.collect(snapshot, STAMP) for one in (rollout, plain))
+        for rows, critic_rows in ((chunk.observation, chunk.critic_observation),
+                                  (chunk.final_observation, chunk.final_critic_observation)):
+            np.testing.assert_array_equal(critic_rows[..., 0], 100 * rows[..., 0] + rows[..., 1])
+            np.testing.assert_array_equal(critic_rows[..., 1], -rows[..., 2])
+        # The policy does as without.
+        np.testing.assert_array_equal(chunk.action, without.action)
+        assert without.critic_observation.shape == (13, 3, 0) and not without.value.size
+        assert without.final_critic_observation.shape == (len(without.final_index), 0)
+
+
+def test_a_chunk_that_is_cut_short_keeps_what_the_critic_sees():
+    snapshot, _ = snapshot_of()
+    steps = iter(range(1, 9))
+    chunk = Rollout(PrivilegedEnvironment([5, 7, 100]), 12, seed=0).collect(
+        snapshot, STAMP, lambda: next(steps) == 8)
+    assert chunk.critic_observation.shape == (9, 3, 2)
+    np.testing.assert_array_equal(
+        chunk.critic_observation[..., 0],
+        100 * chunk.observation[..., 0] + chunk.observation[..., 1])
 
 
 def test_the_next_chunk_goes_on():
@@ -94,10 +121,20 @@ def test_seeds_decide_the_noise():
 def test_layouts_tell_tasks_of_equal_sizes_apart():
     environment = CountingEnvironment([5])
     layout = layout_of(environment)
-    assert layout.sizes() == {'O': 3, 'A': 2, 'P': 4}
+    assert layout.sizes() == {'O': 3, 'A': 2, 'P': 4, 'C': 0, 'V': 0}
     other = CountingEnvironment([5])
     other.describe = lambda: {**TASK, 'observation': [{'name': 'counter', 'size': 3, 'scale': 2}]}
     assert layout_of(other).digest() != layout.digest()
+    privileged = PrivilegedEnvironment([5])
+    assert layout_of(privileged).sizes() == {'O': 3, 'A': 2, 'P': 4, 'C': 2, 'V': 0}
+    assert layout_of(environment, values=True).sizes() == {
+        'O': 3, 'A': 2, 'P': 4, 'C': 0, 'V': 1}
+    assert layout.digest() != layout_of(privileged).digest() != layout_of(
+        privileged, values=True).digest()
+    # Terms of one size, too, are told apart.
+    before = layout_of(privileged).digest()
+    privileged.describe = lambda: {**TASK, 'critic_observation': [{'name': 'other', 'size': 2}]}
+    assert layout_of(privileged).digest() != before
 
 
 def test_evaluation_counts_each_environment_once():
@@ -106,3 +143,4 @@ def test_evaluation_counts_each_environment_once():
     assert score['episodes'] == 3 and score['success'] is None
     assert score['length_mean'] == 12.0
     assert score['return_mean'] == (3 + 465 + 10) / 3
+    assert score['measures'] == {}

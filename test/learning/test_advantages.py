@@ -142,3 +142,68 @@ def test_vtrace_has_no_ratio_in_the_advantage():
     small, large = (vtrace(*steps, np.full_like(steps[0], ratio), 0.99, 0.95)[0][-1]
                     for ratio in (0.1, 1.0))
     np.testing.assert_array_equal(small, large)
+
+
+def chunk_with_ends(rng, steps=15, num_envs=6):
+    """Make values and ends of a chunk in which episodes end at any step, the last included."""
+    reward = rng.normal(size=(steps, num_envs)).astype(np.float32)
+    value = rng.normal(size=(steps + 1, num_envs)).astype(np.float32)
+    kind = rng.choice(3, size=(steps, num_envs), p=[0.7, 0.15, 0.15])
+    kind[-1, :2] = 1, 2
+    terminated, truncated = kind == 1, kind == 2
+    final_index = np.argwhere(truncated).astype(np.int32)
+    # In whatever order the sender noted them.
+    rng.shuffle(final_index)
+    final_value = rng.normal(size=len(final_index)).astype(np.float32)
+    return reward, value, terminated, truncated, final_index, final_value
+
+
+def bootstrap(value, terminated, truncated, finals, t, n):
+    """Give V of what follows step t, in words: nothing, the end of the episode, the next row."""
+    if terminated[t, n]:
+        return 0.0
+    return finals[t, n] if truncated[t, n] else float(value[t + 1, n])
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_ends_within_a_chunk_by_a_loop_over_episodes(seed):
+    """From the fields of the chunk: no step sees anything of the episode after it."""
+    rng = np.random.default_rng(seed)
+    reward, value, terminated, truncated, final_index, final_value = chunk_with_ends(rng)
+    finals = {(int(t), int(n)): float(v) for (t, n), v in zip(final_index, final_value)}
+    ratio = np.exp(0.5 * rng.normal(size=reward.shape)).astype(np.float32)
+    ended = terminated | truncated
+    steps, num_envs = reward.shape
+    expected = np.zeros((4, steps, num_envs))
+    for n in range(num_envs):
+        advantage = corrected = 0.0
+        for t in reversed(range(steps)):
+            follows = bootstrap(value, terminated, truncated, finals, t, n)
+            delta = reward[t, n] + 0.97 * follows - value[t, n]
+            beyond = 0.0 if ended[t, n] or t == steps - 1 else 1.0
+            advantage = delta + 0.97 * 0.9 * beyond * advantage
+            # v_{t+1} - V(s_{t+1}), as far as the episode and the chunk go on.
+            following = beyond * corrected
+            corrected = (min(ratio[t, n], 1.0) * delta
+                         + 0.97 * 0.9 * min(ratio[t, n], 1.0) * following)
+            expected[:, t, n] = (advantage, advantage + value[t, n],
+                                 delta + 0.97 * following, value[t, n] + corrected)
+    inputs = (reward, value[:-1], next_values(value, terminated, final_value, final_index), ended)
+    found = (*gae(*inputs, 0.97, 0.9), *vtrace(*inputs, ratio, 0.97, 0.9))
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_ratios_above_the_cap_change_nothing():
+    steps = random_steps(np.random.default_rng(6))
+    for capped, free in ((np.full_like(steps[0], 1.0), np.full_like(steps[0], 50.0)),):
+        for first, second in zip(vtrace(*steps, capped, 0.99, 0.95),
+                                 vtrace(*steps, free, 0.99, 0.95)):
+            np.testing.assert_array_equal(first, second)
+
+
+def test_with_ratio_zero_the_target_is_the_value():
+    steps = random_steps(np.random.default_rng(7))
+    advantage, target = vtrace(*steps, np.zeros_like(steps[0]), 0.99, 0.95)
+    np.testing.assert_array_equal(target, steps[1])
+    # And the advantage is that of one step: there is no correction to pass on.
+    np.testing.assert_allclose(advantage, gae(*steps, 0.99, 0.0)[0], atol=1e-5)

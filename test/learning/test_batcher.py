@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from asyncppo_ros.chunk import Chunk, Identity, INTEGERS
+from asyncppo_ros.chunk import ARRAYS, Chunk, Identity, INTEGERS
 from asyncppo_ros.learning.batcher import Batcher, policy_lag, Spread
 
 
@@ -17,9 +17,9 @@ def chunk(version=0, transitions=4, generation=1, sequence=0, gradient_steps=0, 
         'gradient_steps': gradient_steps, **durations}
     empty = np.zeros((0, 1), np.float32)
     step = np.zeros((transitions, 1), np.float32)
-    return Chunk(**integers, observation=empty, action=empty, behaviour_log_prob=step,
-                 behaviour_parameters=empty, reward=step, terminated=step, truncated=step,
-                 final_observation=empty, final_index=empty, episodes=empty)
+    arrays = dict.fromkeys((name for name, _, _ in ARRAYS), empty)
+    steps = dict.fromkeys(('behaviour_log_prob', 'reward', 'terminated', 'truncated'), step)
+    return Chunk(**integers, **arrays | steps)
 
 
 def test_chunks_come_out_as_they_came_in():

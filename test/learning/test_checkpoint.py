@@ -1,6 +1,9 @@
 """Save and restore: the update after a restart equals the update without one."""
 
+import json
+
 import pytest
+import safetensors.numpy
 from toys import random_chunk, TASK
 
 from asyncppo_ros.chunk import Identity
@@ -9,6 +12,7 @@ from asyncppo_ros.errors import ArtefactError, RunError
 from asyncppo_ros.learning import checkpoint
 from asyncppo_ros.learning.checkpoint import load_checkpoint, load_policy, save_checkpoint
 from asyncppo_ros.learning.learner import Learner
+from asyncppo_ros.robot.artefact import parse_safetensors
 
 
 def make_learner(task=TASK, hidden=(16,)):
@@ -80,6 +84,72 @@ def test_missing_damaged_and_foreign_checkpoints(tmp_path):
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(RunError, match='damaged'):
         load_checkpoint(tmp_path, make_learner())
+
+
+def privileged_learner(critic_size=2, name='clock', hidden=(16,)):
+    task = {**TASK, 'critic_observation': [{'name': name, 'size': critic_size}]}
+    config = Config(policy=PolicyConfig(hidden_sizes=(16,), critic_hidden_sizes=hidden),
+                    learner=LearnerConfig(ppo=PpoConfig(minibatch_size=16, epochs=2)))
+    return Learner(config, task, 3, 2, run_id=1, critic_size=critic_size)
+
+
+def test_what_is_known_of_the_critics_terms_is_restored(tmp_path):
+    learner = privileged_learner()
+    for seed in range(3):
+        learner.update([random_chunk(seed, critic_size=2)])
+        learner.snapshot()
+    learner.update([random_chunk(3, critic_size=2)])
+    save_checkpoint(tmp_path, learner)
+    twin = privileged_learner()
+    load_checkpoint(tmp_path, twin)
+    assert learner.critic_normalizer.count != learner.pending_critic_normalizer.count
+    for _ in range(2):
+        chunks = [random_chunk(4, critic_size=2)]
+        assert learner.update(chunks) == twin.update(chunks)
+        learner.snapshot(), twin.snapshot()
+        assert (learner.critic_normalizer.mean == twin.critic_normalizer.mean).all()
+        assert (learner.critic_normalizer.variance == twin.critic_normalizer.variance).all()
+
+
+@pytest.mark.parametrize('other, words', [
+    (make_learner, r'critic_size 2 \(now 0\), terms \[\'clock\'\] \(now \[\]\)'),
+    (lambda: privileged_learner(3), r'critic_size 2 \(now 3\)$'),
+    (lambda: privileged_learner(name='sun'), r'terms \[\'clock\'\] \(now \[\'sun\'\]\)'),
+    (lambda: privileged_learner(hidden=(8,)), r'hidden_sizes \[16\] \(now \[8\]\)')])
+def test_a_critic_that_sees_something_else_is_refused(tmp_path, other, words):
+    save_checkpoint(tmp_path, privileged_learner())
+    with pytest.raises(RunError, match=r'its critic \(.*\) differs: .*' + words):
+        load_checkpoint(tmp_path, other())
+
+
+def test_checkpoints_from_before_critics_saw_more_are_still_read(tmp_path):
+    learner = make_learner()
+    learner.update([random_chunk(0)])
+    path = save_checkpoint(tmp_path, learner)
+    metadata, tensors = parse_safetensors(path.read_bytes())
+    state = json.loads(metadata['state'])
+    del state['critic']
+    old = {name: tensor for name, tensor in tensors.items() if 'critic_normalizer' not in name
+           and 'pending_critic' not in name}
+    path.write_bytes(safetensors.numpy.save(old, {'state': json.dumps(state)}))
+    twin = make_learner()
+    load_checkpoint(tmp_path, twin)
+    assert learner.update([random_chunk(1)]) == twin.update([random_chunk(1)])
+    with pytest.raises(RunError, match=r'critic_size 0 \(now 2\)'):
+        load_checkpoint(tmp_path, privileged_learner())
+
+
+def test_a_new_run_begins_from_a_policy_whatever_its_critic_saw():
+    trained = privileged_learner()
+    trained.update([random_chunk(0, critic_size=2)])
+    new = make_learner()
+    load_policy(trained.snapshot().artefact, new)
+    assert (new.normalizer.mean == trained.normalizer.mean).all() and new.normalizer.count
+    theirs = new.snapshot().artefact
+    again = privileged_learner()
+    load_policy(theirs, again)
+    # Its critic begins anew, as ever.
+    assert again.critic_normalizer.count == 0
 
 
 def test_a_new_run_begins_from_a_policy():

@@ -23,7 +23,9 @@ def make_learner(seed=0, env_steps=10_000, **ppo):
 def segment_of(chunk):
     """Give a chunk whose observations need no normalization."""
     return Segment(chunk, 0, torch.from_numpy(chunk.observation),
-                   torch.from_numpy(chunk.final_observation))
+                   torch.from_numpy(chunk.final_observation),
+                   torch.from_numpy(chunk.critic_observation),
+                   torch.from_numpy(chunk.final_critic_observation))
 
 
 def fresh_chunks(learner, count=2):
@@ -77,7 +79,7 @@ def test_updates_are_reproducible():
 
 def test_truncation_bootstraps_from_its_own_final_observation():
     chunk = random_chunk()
-    value_of = lambda observation: observation.sum(-1).numpy()  # noqa: E731
+    value_of = lambda observation, _critic: observation.sum(-1).numpy()  # noqa: E731
 
     def advantage(changed):
         return estimate([segment_of(changed)], value_of, 0.9, 0.0).advantage.view(8, 4)
@@ -94,7 +96,7 @@ def test_truncation_bootstraps_from_its_own_final_observation():
 
 def test_terminated_step_has_no_bootstrap():
     chunk = random_chunk()
-    value_of = lambda observation: 100.0 + observation.sum(-1).numpy()  # noqa: E731
+    value_of = lambda observation, _critic: 100.0 + observation.sum(-1).numpy()  # noqa: E731
     joined = estimate([segment_of(chunk)], value_of, 0.9, 0.0)
     td = joined.advantage.view(8, 4)[4, 1]
     value = joined.value.view(8, 4)[4, 1]

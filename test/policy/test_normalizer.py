@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from asyncppo_ros.config import PolicyConfig
+from asyncppo_ros.policy.distributions import TanhGaussian
 from asyncppo_ros.policy.network import ActorCritic
 from asyncppo_ros.policy.normalizer import RunningMoments, ScalarScale
 
@@ -37,7 +38,8 @@ def test_scale_follows_values():
 
 
 def test_rescaled_critic_gives_the_same_values():
-    network = ActorCritic(3, 2, PolicyConfig(), torch.Generator().manual_seed(0))
+    network = ActorCritic(3, 2, TanhGaussian(), PolicyConfig(),
+                          torch.Generator().manual_seed(0))
     observation = torch.randn(20, 3, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         before = network.value(observation) * 2.0 + 5.0
@@ -47,7 +49,8 @@ def test_rescaled_critic_gives_the_same_values():
 
 
 def test_log_std_is_clamped():
-    network = ActorCritic(3, 2, PolicyConfig(), torch.Generator().manual_seed(0))
+    network = ActorCritic(3, 2, TanhGaussian(), PolicyConfig(),
+                          torch.Generator().manual_seed(0))
     with torch.no_grad():
         network.log_std.copy_(torch.tensor([-100.0, 100.0]))
     np.testing.assert_array_equal(network.policy_tensors()['distribution.log_std'], [-5.0, 1.0])

@@ -62,10 +62,10 @@ def test_numpy_forward_equals_torch(activation):
     with torch.no_grad():
         parameters = learner.network.parameters_of(learner._normalized(observation))
     mean, log_std = parameters.chunk(2, -1)
-    np.testing.assert_allclose(policy.mean(observation), mean, atol=1e-5)
+    np.testing.assert_allclose(policy.head(observation), mean, atol=1e-5)
     np.testing.assert_allclose(policy.log_std, log_std[0], atol=1e-6)
     np.testing.assert_allclose(policy.act(observation), torch.tanh(mean), atol=1e-5)
-    np.testing.assert_array_equal(policy.mean(observation[:1]), policy.mean(observation[:1]))
+    np.testing.assert_array_equal(policy.head(observation[:1]), policy.head(observation[:1]))
 
 
 @pytest.mark.parametrize('length', [0, 4, 8, 100, -1])

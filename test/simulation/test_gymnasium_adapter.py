@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from asyncppo_ros.errors import TaskError
+from asyncppo_ros.robot.actions import choices_of
 from asyncppo_ros.simulation import registry
 
 
@@ -40,6 +41,27 @@ class Counter(gymnasium.Env):
         return {'action': np.array(action, np.float32), 'steps': np.full((1, 1), steps)}
 
 
+class Chooser(gymnasium.Env):
+    """Observes the action it was given, which it must have in its space."""
+
+    def __init__(self, action_space):
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+        self.action_space = action_space
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return np.array([action], np.float32), 1.0, False, False, {}
+
+
+SPACES = {'AdapterChooser-v0': gymnasium.spaces.Discrete(3, start=-1),
+          'AdapterMany-v0': gymnasium.spaces.MultiDiscrete([2, 3]),
+          'AdapterBits-v0': gymnasium.spaces.MultiBinary(2)}
+
+
 @pytest.fixture(scope='module', autouse=True)
 def counters():
     """Register the environments of this file."""
@@ -48,8 +70,10 @@ def counters():
     gymnasium.register('AdapterCut-v0', here, max_episode_steps=2,
                        kwargs={'success': False})
     gymnasium.register('AdapterPoison-v0', here, kwargs={'poison': 2})
+    for name, space in SPACES.items():
+        gymnasium.register(name, f'{__name__}:Chooser', kwargs={'action_space': space})
     yield
-    for name in ('AdapterCounter-v0', 'AdapterCut-v0', 'AdapterPoison-v0'):
+    for name in ('AdapterCounter-v0', 'AdapterCut-v0', 'AdapterPoison-v0', *SPACES):
         del gymnasium.registry[name]
 
 
@@ -142,9 +166,25 @@ def test_random_start_spreads_the_ends():
     assert reported == 0
 
 
+def test_choices_count_from_the_start_of_their_space():
+    batch, out = start('gymnasium:AdapterChooser-v0', 3)
+    action = batch.describe()['action']
+    assert (batch.action_size, choices_of(action), action['first']) == (1, 3, -1)
+    batch.step(np.array([[0.0], [2.0], [1.0]], np.float32), out)
+    assert out[:, 0].tolist() == [-1.0, 1.0, 0.0]
+    # The task is tried with choices that it has.
+    registry.check(batch)
+
+
+def test_continuous_actions_have_no_choices():
+    batch, _ = start('gymnasium:Pendulum-v1')
+    assert choices_of(batch.describe()['action']) == 0
+
+
 @pytest.mark.parametrize('environment_id, message', [
-    ('CartPole-v1', 'gymnasium:CartPole-v1 has a Discrete action space; box action spaces with '
-                    'finite bounds are supported'),
+    *((name, f'gymnasium:{name} has a {kind} action space; box action spaces with finite bounds '
+       'and Discrete ones are supported')
+      for name, kind in (('AdapterMany-v0', 'MultiDiscrete'), ('AdapterBits-v0', 'MultiBinary'))),
     ('Pendulum-v7', 'task gymnasium:Pendulum-v7: unknown; did you mean Pendulum-v1 or '),
     ('Zzzz-v0', 'task gymnasium:Zzzz-v0: unknown; gymnasium.pprint_registry() lists what exists'),
     ('no_such_module:Id-v0', 'task gymnasium:no_such_module:Id-v0: cannot import it: No module '
@@ -173,3 +213,17 @@ def test_description():
     assert description['deployable'] is False
     assert description['simulation_only'] == ['observation of gymnasium:Pendulum-v1']
     assert description['action']['scale'] == [2.0]
+
+
+class LostStart(Chooser):
+    """Begins with a NaN: there is no last good observation to end such an episode with."""
+
+    def reset(self, seed=None, options=None):
+        return np.full(1, np.nan, np.float32), {}
+
+
+def test_a_start_that_is_not_finite_is_a_mistake_of_the_environment():
+    gymnasium.register('LostStart-v0', lambda: LostStart(gymnasium.spaces.Discrete(2)))
+    with pytest.raises(TaskError, match=r'LostStart-v0: reset\(\) of environment 0 gave an '
+                                        r'observation that is not finite: \[nan\]'):
+        start('gymnasium:LostStart-v0')

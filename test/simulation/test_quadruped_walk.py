@@ -1,15 +1,24 @@
 """The quadruped stands, falls are noticed, and what it is told and sees means what it says."""
 
 import pathlib
+import types
 import xml.etree.ElementTree as ElementTree
 
 import mujoco
 import numpy as np
 import pytest
 
+from asyncppo_ros.acting.evaluation import evaluate
+from asyncppo_ros.config import RandomizationConfig
 from asyncppo_ros.resources import find
 from asyncppo_ros.simulation import registry
-from asyncppo_ros.simulation.quadruped_walk import COMMAND_RANGE, JOINTS, STANCE, trunk_velocity
+from asyncppo_ros.simulation.quadruped_walk import (
+    COMMAND_RANGE,
+    JOINTS,
+    LEGS,
+    STANCE,
+    trunk_velocity,
+)
 
 SECOND = 50
 
@@ -70,6 +79,43 @@ def test_commands_fill_their_range():
     assert 0.05 < stands < 0.16
 
 
+def test_the_critic_sees_the_velocity_heights_and_what_randomization_did():
+    settings = RandomizationConfig(mass=0.3, friction=0.5, sensor_noise=5.0, sensor_bias=2.0,
+                                   observation_delay=3)
+    batch = registry.make('quadruped_walk', 8, seed=1, randomization=settings, privileged=True)
+    assert [term['name'] for term in batch.describe()['critic_observation']] == [
+        'base_velocity', 'base_height', 'foot_height', 'mass_factor', 'friction_factor']
+    assert batch.describe()['deployable']
+    rng = np.random.default_rng(0)
+    out = np.zeros((8, batch.observation_size), np.float32)
+    batch.reset(out)
+    for _ in range(30):
+        batch.step(np.tanh(rng.standard_normal((8, 12))).astype(np.float32), out)
+        state, seen = batch.state, batch.critic_observation
+        assert seen.dtype == np.float32 and seen.shape == (8, 10)
+        # Neither noise nor delay: the critic judges what is, not what is measured.
+        np.testing.assert_allclose(seen[:, :3], trunk_velocity(state), rtol=1e-6)
+        np.testing.assert_allclose(seen[:, 3], state.qpos[:, 2], rtol=1e-6)
+        feet = [batch.model.site(f'{leg}_foot').id for leg in LEGS]
+        np.testing.assert_allclose(seen[:, 4:8], state.fields['site_xpos'][:, feet, 2] - 0.022,
+                                   atol=1e-6)
+    masses = [model.body_mass.sum() for model in batch._physics._models]
+    np.testing.assert_allclose(seen[:, 8], masses / batch.model.body_mass.sum(), rtol=1e-6)
+    np.testing.assert_allclose(
+        seen[:, 9], [model.geom_friction[0, 0] / batch.model.geom_friction[0, 0]
+                     for model in batch._physics._models], rtol=1e-6)
+    assert seen[:, 8].std() > 0.01 and seen[:, 9].std() > 0.05
+
+
+def test_what_the_critic_sees_changes_nothing_else():
+    batches = [registry.make('quadruped_walk', 4, seed=1, privileged=privileged)
+               for privileged in (False, True)]
+    assert batches[0].critic_observation.shape == (4, 0)
+    assert batches[0].describe()['critic_observation'] == []
+    outs = [run(batch, 20, np.full((4, 12), 0.3, np.float32))[0] for batch in batches]
+    np.testing.assert_array_equal(*outs)
+
+
 def test_trunk_velocity_is_in_the_frame_of_the_trunk(batch):
     state = batch.state
     quaternion = np.array([0.9, 0.1, -0.3, 0.5])
@@ -127,3 +173,18 @@ def test_urdf_and_mjcf_are_one_robot():
 
 def numbers(text):
     return [float(part) for part in text.split()]
+
+
+def test_errors_of_tracking_are_measured_over_the_steps_of_first_episodes():
+    """A policy that stands still misses each command by about its own size."""
+    batch = registry.make('quadruped_walk', 8, seed=3)
+    policy = types.SimpleNamespace(act=lambda observation: np.zeros((8, 12), np.float32))
+    out = np.zeros((8, batch.observation_size), np.float32)
+    batch.reset(out)
+    asked = batch.state.command['velocity'].copy()
+    measures = evaluate(policy, registry.make('quadruped_walk', 8, seed=3))['measures']
+    assert {name: measure['unit'] for name, measure in measures.items()} == {
+        'velocity_error': 'm/s', 'turn_error': 'rad/s'}
+    assert measures['velocity_error']['mean'] == pytest.approx(
+        np.linalg.norm(asked[:, :2], axis=1).mean(), rel=0.05)
+    assert measures['turn_error']['mean'] == pytest.approx(np.abs(asked[:, 2]).mean(), rel=0.05)

@@ -11,6 +11,7 @@ import user_tasks
 
 from asyncppo_ros.errors import TaskError
 from asyncppo_ros.simulation import registry
+from asyncppo_ros.simulation.environment import critic_rows
 from asyncppo_ros.simulation.simulation import BatchedSimulation
 
 STEPS = 10  # of an episode of Rail
@@ -66,6 +67,58 @@ def test_users_task_runs(task):
         observations[..., 3], np.abs(observations[..., 2] - observations[..., 0]), atol=1e-6)
     np.testing.assert_allclose([result.reward for result in results], -observations[1:, :, 3],
                                atol=1e-6)
+
+
+CRITIC = """
+@term(size=2, unit='m', simulation_only=True)
+def place(state):
+    return np.stack((state.qpos[:, 0], state.steps), axis=1)
+
+
+class Judged(Rail):
+    def critic_observation(self):
+        return [place().processed(history=2), command('target', 1)]
+"""
+
+
+def test_what_only_the_critic_sees_is_of_the_same_moment(task):
+    batch, plain = task(CRITIC, 'Judged', privileged=True), task()
+    assert batch.critic_observation.shape == (3, 5)
+    seen = batch.critic_observation
+    out = np.zeros((3, 4), np.float32)
+    batch.reset(out)
+    previous = seen.copy()
+    np.testing.assert_array_equal(seen[:, 2], out[:, 0])
+    np.testing.assert_array_equal(seen[:, :2], seen[:, 2:4])
+    truncations = 0
+    for _ in range(2 * STEPS):
+        result = batch.step(np.zeros((3, 1), np.float32), out)
+        assert batch.critic_observation is seen
+        np.testing.assert_array_equal(seen[:, 2], out[:, 0])
+        np.testing.assert_array_equal(seen[:, 4], out[:, 2])
+        # The true last state of what was truncated, not the first of the next episode.
+        final = result.final_critic_observation
+        np.testing.assert_array_equal(final[:, 2], result.final_observation[:, 0])
+        assert (final[:, 3] == STEPS).all()
+        np.testing.assert_array_equal(final[:, :2], previous[result.final_index, 2:4])
+        ended = result.terminated | result.truncated
+        np.testing.assert_array_equal(seen[~ended, :2], previous[~ended, 2:4])
+        np.testing.assert_array_equal(seen[ended, 3], np.zeros(ended.sum()))
+        previous = seen.copy()
+        truncations += len(final)
+    assert truncations == 6
+    assert critic_rows(batch) is seen
+    assert critic_rows(plain).shape == (3, 0)
+    assert plain.step(np.zeros((3, 1), np.float32), out).final_critic_observation.shape == (0, 0)
+
+
+def test_mistakes_in_what_the_critic_sees_are_named(task):
+    broken = CRITIC.replace('state.steps)', 'state.steps * np.nan)')
+    assert re.match(r"observation term 'place' \(MODULE:place\) gave nan in environment 0, "
+                    'column 1', refused(task, broken, 'Judged', privileged=True))
+    registry.check(task(broken, 'Judged'))
+    no_term = CRITIC.replace("command('target', 1)]", "'speed']")
+    assert "'speed' is not a term" in refused(task, no_term, 'Judged', privileged=True)
 
 
 def test_data_fields_hold_mujocos_arrays(task):

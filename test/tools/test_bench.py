@@ -23,20 +23,27 @@ def test_rows_summarize_and_compare_with_their_ceiling():
 
 def test_bench_learning_trains_scores_and_goes_on(tmp_path):
     command = ('bench', 'learning', '--tasks', 'cartpole_swingup', '--seeds', 0, 1, '--modes',
-               'sync', '--folder', tmp_path / 'runs', '--json', *SMALL)
+               'sync', '--folder', tmp_path / 'runs', '--json', '--milestones', 512, 10 ** 6,
+               '--workers', 2, '--picture', tmp_path / 'curves.png', *SMALL)
     first = asyncppo(*command)
     assert first.returncode == 0, first.stderr
     result = json.loads(first.stdout)
     assert {'machine', 'versions', 'settings', 'rows', 'runs'} <= result.keys()
-    names = [entry['name'] for entry in result['rows']]
-    assert 'cartpole_swingup sync return_mean' in names
+    rows = {entry['name']: entry for entry in result['rows']}
+    assert set(result['runs'][0]['returns']) == {'512', '1024'}
+    for steps in (512, 1024):
+        returns = rows[f'cartpole_swingup sync return at {steps}']
+        assert returns['values'] == [entry['returns'][str(steps)]['return_mean']
+                                     for entry in result['runs']]
+        assert returns['iqm'][1] <= returns['iqm'][0] <= returns['iqm'][2]
+    assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')
     assert [entry['seed'] for entry in result['runs']] == [0, 1]
     assert all(entry['env_steps'] >= 1024 and entry['episodes'] == 3 for entry in result['runs'])
     assert result['settings']['cartpole_swingup']['learner.batch_size'] == 512
     # Finished runs are read, not trained again.
     again = asyncppo(*command)
     assert json.loads(again.stdout)['runs'] == result['runs']
-    assert 'env steps; run' not in again.stderr
+    assert 'trainings' in first.stderr and 'trainings' not in again.stderr
 
 
 def test_mistakes():

@@ -5,7 +5,7 @@ import dataclasses
 import struct
 import zlib
 
-from making import LAYOUT, make_chunk
+from making import FULL_LAYOUT, LAYOUT, make_chunk
 import numpy as np
 import pytest
 
@@ -15,9 +15,9 @@ from asyncppo_ros.transport.codec import decode_chunk, encode_chunk, HEADER_BYTE
 from asyncppo_ros.transport.payload import ChunkBuffer, payload_plan, Sizes
 
 
-def frames_of(chunk):
+def frames_of(chunk, layout=LAYOUT):
     """Encode as it crosses the wire."""
-    return [bytes(frame) for frame in encode_chunk(chunk, LAYOUT)]
+    return [bytes(frame) for frame in encode_chunk(chunk, layout)]
 
 
 def cause_of(frames, max_transitions=1000, layout=LAYOUT):
@@ -37,10 +37,30 @@ def assert_equal(one, other):
         assert array.tobytes() == getattr(one, name).tobytes(), name
 
 
+@pytest.mark.parametrize('layout', [LAYOUT, FULL_LAYOUT])
 @pytest.mark.parametrize('steps, num_envs', [(1, 1), (4, 3), (7, 1), (32, 5)])
-def test_what_was_sent_arrives(steps, num_envs):
-    chunk = make_chunk(steps, num_envs, sequence=9, waiting_ns=12)
-    assert_equal(chunk, decode_chunk(frames_of(chunk), LAYOUT, steps * num_envs))
+def test_what_was_sent_arrives(steps, num_envs, layout):
+    chunk = make_chunk(steps, num_envs, layout=layout, sequence=9, waiting_ns=12)
+    assert_equal(chunk, decode_chunk(frames_of(chunk, layout), layout, steps * num_envs))
+
+
+def test_what_is_optional_has_its_shape_and_costs_no_byte_where_it_is_absent():
+    names = ('critic_observation', 'value', 'final_critic_observation', 'final_value')
+    full, bare = make_chunk(layout=FULL_LAYOUT), make_chunk()
+    assert [getattr(full, name).shape for name in names] == [(5, 3, 3), (5, 3, 1), (1, 3), (1, 1)]
+    assert [getattr(bare, name).shape for name in names] == [(5, 3, 0), (5, 3, 0), (1, 0), (1, 0)]
+    assert all(getattr(full, name).all() for name in names)
+    more = sum(-(-getattr(full, name).nbytes // 8) * 8 for name in names)
+    assert len(frames_of(full, FULL_LAYOUT)[1]) == len(frames_of(bare)[1]) + more
+
+
+@pytest.mark.parametrize('size', ['critic_size', 'value_size'])
+def test_both_sides_must_agree_on_what_is_optional(size):
+    without = FULL_LAYOUT._replace(**{size: 0})
+    assert cause_of(frames_of(make_chunk(layout=FULL_LAYOUT), FULL_LAYOUT),
+                    layout=without) == 'layout'
+    with pytest.raises(ValueError, match='was expected'):
+        encode_chunk(make_chunk(layout=FULL_LAYOUT), without)
 
 
 def test_a_chunk_of_a_buffer_is_sent_from_where_it_was_written():
@@ -63,22 +83,23 @@ def test_arrays_that_lie_apart_are_joined():
     assert_equal(chunk, decode_chunk(frames_of(apart), LAYOUT, 1000))
 
 
-def test_a_chunk_that_is_cut_short_closes_ranks():
-    cut = make_chunk(steps=3, capacity=10)
+@pytest.mark.parametrize('layout', [LAYOUT, FULL_LAYOUT])
+def test_a_chunk_that_is_cut_short_closes_ranks(layout):
+    cut = make_chunk(steps=3, capacity=10, layout=layout)
     arrays = {name: getattr(cut, name).copy() for name, _, _ in ARRAYS}
-    header, payload = encode_chunk(cut, LAYOUT)
-    assert len(payload) == payload_plan(Sizes(3, 3, 1, 2), LAYOUT)[1]
+    header, payload = encode_chunk(cut, layout)
+    assert len(payload) == payload_plan(Sizes(3, 3, 1, 2), layout)[1]
     assert np.shares_memory(np.frombuffer(payload, np.uint8), cut.reward)
-    decoded = decode_chunk([header, payload], LAYOUT, 9)
+    decoded = decode_chunk([header, payload], layout, 9)
     for name, array in arrays.items():
         assert np.array_equal(getattr(decoded, name), array)
 
 
 def test_cutting_short_keeps_what_was_written():
-    buffer = ChunkBuffer(LAYOUT, 10, 3)
+    buffer = ChunkBuffer(FULL_LAYOUT, 10, 3)
     wanted = {}
-    for name in ('observation', 'action', 'behaviour_log_prob', 'behaviour_parameters',
-                 'reward'):
+    for name in ('observation', 'critic_observation', 'action', 'behaviour_log_prob',
+                 'behaviour_parameters', 'value', 'reward'):
         view = getattr(buffer, name)
         view[...] = np.random.default_rng(1).normal(size=view.shape)
         wanted[name] = view.copy()
@@ -141,9 +162,9 @@ def test_changed_bytes_are_refused():
 @pytest.mark.parametrize('name', [name for name, dtype, _ in ARRAYS if dtype == '<f4'])
 @pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_not_finite_is_refused(name, value):
-    chunk = make_chunk()
+    chunk = make_chunk(layout=FULL_LAYOUT)
     getattr(chunk, name).flat[-1] = value
-    assert cause_of(frames_of(chunk)) == 'not_finite'
+    assert cause_of(frames_of(chunk, FULL_LAYOUT), layout=FULL_LAYOUT) == 'not_finite'
 
 
 def test_infinities_that_cancel_are_refused_and_large_numbers_are_not():

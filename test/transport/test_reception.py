@@ -53,10 +53,12 @@ def test_an_actor_is_welcomed_with_a_permit():
 
 
 @pytest.mark.parametrize('change, words', [
-    ({'protocol': 9}, 'protocol differs: the learner speaks 2'),
+    ({'protocol': 9}, 'protocol differs: the learner speaks 3'),
     ({'task': 'ant'}, 'task differs: the learner trains reach, this actor simulates ant'),
     ({'action_size': 3}, 'action_size of reach differs: the learner has 2, this actor 3'),
     ({'terms': 'goal'}, 'terms of reach differs'),
+    ({'critic_size': 4}, 'critic_size of reach differs: the learner has 0, this actor 4'),
+    ({'value_size': 1}, 'value_size of reach differs: the learner has 0, this actor 1'),
     ({'run_id': 5}, 'run differs'),
     ({'num_envs': 0}, 'actor.num_envs = 0'),
     ({'target_lag': 9}, 'actor.max_policy_lag 8 is below actor.target_lag 9'),

@@ -10,7 +10,7 @@ import sys
 import time
 import zlib
 
-from making import LAYOUT, make_chunk, make_intake, RUN_ID
+from making import FULL_LAYOUT, LAYOUT, make_chunk, make_intake, RUN_ID, with_ends
 import numpy as np
 import pytest
 from test_codec import assert_equal
@@ -32,13 +32,13 @@ PLACE, CHECKSUM, RUN, TRUNCATIONS, LENGTH, DIGEST = 0, 1, 6, -5, -3, -2
 class Pair:
     """Both ends of a ring in one process."""
 
-    def __init__(self, slots=4, steps=4, num_envs=3):
-        self.writer = RingWriter(LAYOUT, steps, num_envs, slots)
+    def __init__(self, slots=4, steps=4, num_envs=3, layout=LAYOUT):
+        self.writer = RingWriter(layout, steps, num_envs, slots)
         self.hello = dataclasses.replace(
-            hello(1, LAYOUT, num_envs, steps), ring_fd=self.writer.descriptor,
+            hello(1, layout, num_envs, steps), ring_fd=self.writer.descriptor,
             ring_token=self.writer.token)
         self.reader = open_ring(self.hello)
-        self.stride = ring._stride(ChunkBuffer.capacity(LAYOUT, steps, num_envs))
+        self.stride = ring._stride(ChunkBuffer.capacity(layout, steps, num_envs))
 
     def publish(self, chunk=None, **integers):
         chunk = chunk or make_chunk(**integers)
@@ -72,10 +72,8 @@ class Pair:
 
 def without_ends():
     chunk = make_chunk(num_envs=1)
-    empty = {'final_observation': np.zeros((0, 5), np.float32),
-             'final_index': np.zeros((0, 2), np.int32), 'episodes': np.zeros((0, 3), np.float32)}
     chunk.truncated[...] = False
-    return dataclasses.replace(chunk, **empty)
+    return with_ends(chunk, [], [])
 
 
 @pytest.mark.parametrize('chunk', [
@@ -88,6 +86,20 @@ def test_what_was_published_arrives(chunk):
     assert_equal(chunk, item.chunk)
     assert item.notice == ChunkNotice(chunk.sequence, chunk.transitions, 7, 8)
     assert not item.chunk.reward.flags.writeable
+
+
+@pytest.mark.parametrize('number', [1, 3, 12])
+def test_what_is_optional_arrives_alone_and_among_many(number):
+    pair = Pair(slots=16, layout=FULL_LAYOUT)
+    for _ in range(2):
+        originals = [pair.publish(layout=FULL_LAYOUT, seed=seed) for seed in range(number)]
+        for original, chunk in zip(originals, pair.taken(), strict=True):
+            assert_equal(original, chunk)
+    spoilt = make_chunk(layout=FULL_LAYOUT)
+    spoilt.final_value[0, 0] = np.nan
+    pair.publish(layout=FULL_LAYOUT)
+    pair.publish(spoilt)
+    assert pair.causes() == ['passed', 'not_finite']
 
 
 def test_a_chunk_that_was_made_in_its_slot_is_not_copied():
@@ -168,20 +180,14 @@ def test_a_damaged_slot_is_refused_and_the_next_one_read(damage, cause):
 def ended_chunk(sequence):
     """Give a chunk of 4 × 3 with as many ends as its sequence says, up to 3."""
     if sequence % 3 == 0:
-        chunk = dataclasses.replace(make_chunk(seed=sequence, sequence=sequence), **{
-            'final_observation': np.zeros((0, 5), np.float32),
-            'final_index': np.zeros((0, 2), np.int32),
-            'episodes': np.zeros((0, 3), np.float32)})
+        chunk = with_ends(make_chunk(seed=sequence, sequence=sequence), [], [])
         chunk.truncated[...] = chunk.terminated[...] = False
         return chunk
     chunk = make_chunk(seed=sequence, sequence=sequence)
     if sequence % 3 == 1:
         return chunk
     chunk.truncated[1:3, 2] = True
-    index = np.array([[2, 2], [0, 0], [1, 2]], np.int32)
-    return dataclasses.replace(
-        chunk, final_index=index, final_observation=np.full((3, 5), sequence, np.float32),
-        episodes=np.array([[1, 2, -1]] * 4, np.float32))
+    return with_ends(chunk, [[2, 2], [0, 0], [1, 2]], [[1, 2, -1]] * 4, seed=sequence)
 
 
 @pytest.fixture
@@ -346,10 +352,7 @@ def test_numbers_are_checked_as_those_of_a_message(name, value, cause):
 
 def test_a_chunk_that_would_reach_into_the_next_slot_is_refused():
     pair = Pair(slots=4)
-    wide = make_chunk(steps=1, num_envs=12)
-    wide = dataclasses.replace(
-        wide, final_observation=np.zeros((12, 5), np.float32),
-        final_index=np.zeros((12, 2), np.int32), episodes=np.zeros((12, 3), np.float32))
+    wide = with_ends(make_chunk(steps=1, num_envs=12), np.zeros((12, 2)), np.zeros((12, 3)))
     forger = RingWriter(LAYOUT, 1, 12, 4)
     forger._head = 3
     forger.publish(wide, ChunkNotice(0, SIZE, 0, 0))

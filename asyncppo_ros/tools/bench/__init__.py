@@ -6,6 +6,8 @@ from asyncppo_ros.errors import UserError
 from asyncppo_ros.nodes.process import StopRequest
 
 BENCHES = {'learning': 'deterministic returns over tasks, seeds and modes',
+           'sb3': 'this learner, synchronous, against the PPO of Stable-Baselines3',
+           'update': 'samples per second of the update, on a CPU or a GPU',
            'transport': 'chunks per second by ways from actors to the learner',
            'fuzz': 'damaged and forged messages against a second, independent reader',
            'lag': 'policy lag at each target, with a slow learner',

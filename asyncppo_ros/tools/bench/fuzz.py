@@ -46,7 +46,8 @@ from asyncppo_ros.transport.permits import PermitBook
 from asyncppo_ros.transport.ring import RingItem, RingReader, RingWriter
 
 LAYOUTS = (Layout('reach', 3, 1, 2, 'joint_position,goal'),
-           Layout('ant', 5, 2, 4, 'joint_position'))
+           Layout('ant', 5, 2, 4, 'joint_position'),
+           Layout('walk', 3, 1, 2, 'joint_position', critic_size=2, value_size=1))
 # T and N: odd products leave pads between the arrays.
 SIZES = ((1, 1), (2, 2), (3, 3), (4, 1))
 MOST = 12
@@ -283,8 +284,8 @@ def make_chunk(layout: Layout, steps: int, envs: int, seed: int) -> Chunk:
     """Make a chunk of random numbers; how many episodes end in it depends on the seed."""
     chance = np.random.default_rng(seed)
     buffer = ChunkBuffer(layout, steps, envs)
-    for name in ('observation', 'action', 'behaviour_log_prob', 'behaviour_parameters',
-                 'reward'):
+    for name in ('observation', 'critic_observation', 'action', 'behaviour_log_prob',
+                 'behaviour_parameters', 'value', 'reward'):
         view = getattr(buffer, name)
         view[...] = chance.normal(size=view.shape)
     # No ends, some, or one at every step.
@@ -296,8 +297,10 @@ def make_chunk(layout: Layout, steps: int, envs: int, seed: int) -> Chunk:
                          for number in range(int(ends.sum()))], np.float32).reshape(-1, 3)
     integers = {name: int(chance.integers(0, 1000)) for name in INTEGERS} | {
         'run_id': RUN_ID, 'actor_id': 1, 'incarnation': 1, 'sequence': seed}
-    final = chance.normal(size=(len(index), layout.observation_size)).astype(np.float32)
-    return buffer.finish(integers, final, index, episodes)
+    final, final_critic, final_value = (
+        chance.normal(size=(len(index), size)).astype(np.float32)
+        for size in (layout.observation_size, layout.critic_size, layout.value_size))
+    return buffer.finish(integers, final, index, episodes, None, final_critic, final_value)
 
 
 def encoded(chunk: Chunk, layout: Layout) -> list[bytes]:
@@ -324,7 +327,8 @@ def announced(frames: list[bytes]) -> list[bytes]:
 
 def shape_of(layout: Layout) -> oracle.Shape:
     """Tell the oracle what is trained."""
-    return oracle.Shape(layout.digest(), *layout[1:4])
+    return oracle.Shape(layout.digest(), layout.observation_size, layout.action_size,
+                        layout.parameters_size, layout.critic_size, layout.value_size)
 
 
 def as_lists(chunk: Chunk) -> Values:

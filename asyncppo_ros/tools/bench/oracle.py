@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import zlib
 
 MAGIC = b'APPO'
-SCHEMA = 1
+SCHEMA = 2
 LIMIT = 2 ** 62
 MOST = 65536
 NUMBERS = ('run_id', 'actor_id', 'incarnation', 'sequence', 'generation', 'policy_version',
@@ -29,9 +29,9 @@ MESSAGES: dict[bytes, dict[str, type]] = {
     b'HELLO': {
         'protocol': int, 'package_version': str, 'actor_id': int, 'task': str,
         'observation_size': int, 'action_size': int, 'parameters_size': int, 'terms': str,
-        'num_envs': int, 'chunk_length': int, 'host': str, 'pid': int, 'incarnation': int,
-        'run_id': int, 'next_sequence': int, 'before': int, 'ring_fd': int, 'ring_token': str,
-        'target_lag': int, 'max_policy_lag': int},
+        'critic_size': int, 'value_size': int, 'num_envs': int, 'chunk_length': int, 'host': str,
+        'pid': int, 'incarnation': int, 'run_id': int, 'next_sequence': int, 'before': int,
+        'ring_fd': int, 'ring_token': str, 'target_lag': int, 'max_policy_lag': int},
     b'WELCOME': {
         'run_id': int, 'generation': int, 'incarnation': int, 'next_sequence': int,
         'heartbeat_ms': int, 'heartbeat_timeout_ms': int, 'host': str, 'run_dir': str,
@@ -53,12 +53,14 @@ LONGEST_BODY = 65536
 
 
 class Shape(NamedTuple):
-    """What the reader trains: its digest and the sizes O, A and P."""
+    """What the reader trains: its digest and the sizes O, A, P, C and V."""
 
     digest: int
     observation: int
     action: int
     parameters: int
+    critic: int
+    value: int
 
 
 class Invalid(Exception):
@@ -172,13 +174,17 @@ def _chunk(numbers: Sequence[int], sizes: Sequence[int], payload: bytes, shape: 
 def _arrays(steps: int, envs: int, truncations: int, episodes: int, payload: bytes,
             shape: Shape) -> dict[str, list[Any]]:
     counts = (('observation', 'f', (steps + 1) * envs * shape.observation),
+              ('critic_observation', 'f', (steps + 1) * envs * shape.critic),
               ('action', 'f', steps * envs * shape.action),
               ('behaviour_log_prob', 'f', steps * envs),
               ('behaviour_parameters', 'f', steps * envs * shape.parameters),
+              ('value', 'f', (steps + 1) * envs * shape.value),
               ('reward', 'f', steps * envs),
               ('terminated', 'B', steps * envs),
               ('truncated', 'B', steps * envs),
               ('final_observation', 'f', truncations * shape.observation),
+              ('final_critic_observation', 'f', truncations * shape.critic),
+              ('final_value', 'f', truncations * shape.value),
               ('final_index', 'i', truncations * 2),
               ('episodes', 'f', episodes * 3))
     arrays, position = {}, 0

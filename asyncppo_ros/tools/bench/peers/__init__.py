@@ -1,0 +1,1 @@
+"""Scripts that train other packages; each runs in the interpreter that has its package."""
