@@ -90,7 +90,6 @@ def test_resume_continues_and_init_from_begins_anew(finished, tmp_path):
     (('--task', 'reech'), "'reech'"),
     (('--task', 'no_such_package.tasks:Mine'), 'no_such_package'),
     (('--task', 'gymnasium:NoSuch-v9'), 'NoSuch'),
-    (('--task', 'gymnasium:CartPole-v1'), 'Discrete'),
     (('--learner.ppo.clip', '0.1'), 'learner.ppo.clip: unknown setting'),
     (('--seed', 'one'), 'seed = one: expected a whole number'),
     (('--learner.discount', '2'), 'learner.discount = 2.0: must be in [0, 1]'),
