@@ -62,7 +62,7 @@ def episode_frames(task: str, act: Callable[[np.ndarray], np.ndarray], times: np
             if (result.terminated | result.truncated)[0]:
                 return pictures
         _copy_state(environment, model, data)
-        renderer.update_scene(data, 'front' if _has_camera(model, 'front') else -1)
+        renderer.update_scene(data, _camera(model))
         pictures.append(renderer.render().copy())
     renderer.close()
     return pictures
@@ -80,5 +80,7 @@ def _copy_state(environment: BatchedSimulation, model: mujoco.MjModel,
     mujoco.mj_forward(model, data)
 
 
-def _has_camera(model: mujoco.MjModel, name: str) -> bool:
-    return mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, name) >= 0
+def _camera(model: mujoco.MjModel) -> int:
+    """Choose the camera named front, else the first of the model, else a free one."""
+    front = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, 'front')
+    return front if front >= 0 else min(model.ncam, 1) - 1

@@ -22,14 +22,16 @@ def main(arguments: list[str], _stop: StopRequest) -> int:
     parser.add_argument('--out', default='strip.png', help='PNG file, default strip.png')
     parser.add_argument('--frames', type=int, default=5, help='pictures, default 5')
     parser.add_argument('--seconds', type=float, default=1.6, help='time they span, default 1.6')
+    parser.add_argument('--start', type=float, default=0.0,
+                        help='time of the first picture [s], default 0')
     parser.add_argument('--size', type=int, nargs=2, default=(320, 300), metavar=('W', 'H'),
                         help='of each picture [pixels], default 320 300')
     parser.add_argument('--seed', type=int, default=EvaluationConfig().seed,
                         help='of the episode')
     own = parser.parse_args(arguments)
-    if own.frames < 1 or min(own.size) < 16 or own.seconds < 0.0:
-        raise ConfigError('--frames must be at least 1, --size at least 16 16, --seconds at '
-                          'least 0')
+    if own.frames < 1 or min(own.size) < 16 or min(own.seconds, own.start) < 0.0:
+        raise ConfigError('--frames must be at least 1, --size at least 16 16, --seconds and '
+                          '--start at least 0')
     if 'DISPLAY' not in os.environ:
         # Read when mujoco is imported; without a display only these can work.
         os.environ.setdefault('MUJOCO_GL', 'egl')
@@ -40,7 +42,7 @@ def main(arguments: list[str], _stop: StopRequest) -> int:
     artefact = open_artefact(own.policy)
     pictures = episode_frames(
         artefact.card['task']['task'], NumpyPolicy(artefact).act,
-        np.linspace(0.0, own.seconds, own.frames), own.seed, *own.size)
+        own.start + np.linspace(0.0, own.seconds, own.frames), own.seed, *own.size)
     imsave(own.out, strip(pictures))
     print(pathlib.Path(own.out).absolute())
     return 0
