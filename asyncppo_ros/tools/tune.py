@@ -21,7 +21,7 @@ from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.learning.line_file import LineFile
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.run import resolve, Run, task_file
-from asyncppo_ros.settings import to_dict
+from asyncppo_ros.settings import as_text, to_dict
 from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.jobs import Ended, Job, run_jobs, tail_of
 
@@ -55,6 +55,8 @@ SPACE: dict[str, Choice] = {
     'learner.discount': Choice(values=(0.98, 0.99, 0.995)),
     'actor.num_envs': Choice(values=(16, 32, 64)),
     'policy.initial_log_std': Choice(values=(-1.0, -0.5, 0.0)),
+    # Of the critic as well.
+    'policy.hidden_sizes': Choice(values=('64,64', '128,128', '256,256')),
 }
 # Chunks of a batch: with two, two actors share it.
 CHUNKS = 2
@@ -126,14 +128,16 @@ class Search:
                 seed=len(entries), multivariate=True, constant_liar=True,
                 n_startup_trials=FIRST_TRIALS))
         self._open: dict[pathlib.Path, tuple[Any, dict[str, Any], int]] = {}
+        # What the package has now, where it lies in the space.
+        now = to_dict(resolve(self.given))
+        start = {name: _nearest(SPACE[name], now[name]) for name in names}
         for entry in self.entries:
+            # What an older log did not search was as it is now.
+            params = {name: entry['params'].get(name, start[name]) for name in names}
             self._study.add_trial(optuna.trial.create_trial(
-                params=entry['params'], distributions=self._space, value=entry['score']))
+                params=params, distributions=self._space, value=entry['score']))
         if not entries:
-            # What the package has now, where it lies in the space.
-            start = {name: to_dict(resolve(self.given))[name] for name in names}
-            self._study.enqueue_trial({name: _nearest(SPACE[name], value)
-                                       for name, value in start.items()})
+            self._study.enqueue_trial(start)
 
     def ask(self, run: Run, verb: str, seed: int) -> Job:
         """Begin a trial with new settings."""
@@ -206,6 +210,7 @@ class Search:
         params, scores, _ = next(group for group in ranking if len(group[1]) == most)
         tree: dict[str, Any] = {}
         for name, value in _settings_of(params).items():
+            value = list(value) if isinstance(value, tuple) else value
             *parents, leaf = name.split('.')
             branch = tree
             for parent in parents:
@@ -252,8 +257,11 @@ def _unused(folder: pathlib.Path, number: int) -> Run:
 
 
 def _settings_of(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete what was chosen: a batch consists of `CHUNKS` chunks."""
+    """Complete what was chosen: a batch consists of `CHUNKS` chunks, both networks are alike."""
     settings = dict(params)
+    if 'policy.hidden_sizes' in params:
+        sizes = tuple(map(int, params['policy.hidden_sizes'].split(',')))
+        settings |= {'policy.hidden_sizes': sizes, 'policy.critic_hidden_sizes': sizes}
     if {'learner.batch_size', 'actor.num_envs'} <= set(params):
         settings['actor.chunk_length'] = (params['learner.batch_size']
                                           // (CHUNKS * params['actor.num_envs']))
@@ -267,6 +275,9 @@ def _distribution(optuna: Any, choice: Choice) -> Any:
 
 
 def _nearest(choice: Choice, value: Any) -> Any:
+    if isinstance(value, tuple):
+        text = as_text(value)
+        return text if text in choice.values else choice.values[0]
     if choice.values:
         return min(choice.values, key=lambda other: abs(other - value))
     return min(max(value, choice.low), choice.high)
@@ -280,7 +291,8 @@ def _return_at(rows: Sequence[Mapping[str, Any]], env_steps: float) -> float:
 
 
 def _line(entry: Mapping[str, Any]) -> str:
-    params = ' '.join(f'{name.rsplit(".", 1)[-1]}={value:.3g}'
-                      for name, value in entry['params'].items())
+    params = ' '.join(
+        f'{name.rsplit(".", 1)[-1]}=' + (value if isinstance(value, str) else f'{value:.4g}')
+        for name, value in entry['params'].items())
     end = '' if entry['finished'] else f' (ended at {entry["env_steps"]:,} steps)'
     return f'{entry["score"]:9.1f}{end}  seed {entry["seed"]}  {params}'

@@ -40,6 +40,7 @@ def test_the_search_begins_with_what_the_package_has(tmp_path):
     have = to_dict(resolve({'task': 'cartpole_swingup'}))
     assert {name: job.settings[name] for name in tune.SPACE} == {
         name: have[name] for name in tune.SPACE}
+    assert job.settings['policy.critic_hidden_sizes'] == have['policy.critic_hidden_sizes']
     assert job.settings['seed'] == 3 and job.settings['env_steps'] == STEPS
 
 
@@ -124,3 +125,11 @@ def test_search_goes_on_from_its_log(tmp_path):
 def test_mistakes_are_one_line(words, told):
     with pytest.raises(ConfigError, match=told):
         tune.main(words, StopRequest())
+
+
+def test_an_older_log_that_searched_less_is_read(tmp_path):
+    few = [name for name in tune.SPACE if name != 'policy.hidden_sizes']
+    entry = train(search_of(names=few), Run(tmp_path / '0'), 50.0)
+    search = search_of([entry])
+    job = search.ask(Run(tmp_path / '1'), 'train-local', seed=1)
+    assert set(tune.SPACE) <= set(job.settings)
