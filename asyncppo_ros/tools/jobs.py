@@ -5,9 +5,10 @@ import contextlib
 import pathlib
 import subprocess
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zlib
 
+from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.nodes.process import child_environment, StopRequest
 from asyncppo_ros.run import Run
 from asyncppo_ros.settings import as_text
@@ -99,6 +100,12 @@ def run_jobs(jobs: Iterator[Job], workers: int, stop: StopRequest,
             entry.process.terminate()
         for entry in running:
             entry.process.wait()
+
+
+def final_score(run: Run) -> dict[str, Any] | None:
+    """Give the evaluation at the end of a training; None = it is not finished."""
+    finals = [entry for entry in read_jsonl(run.evaluations_file) if entry.get('final')]
+    return finals[-1] if finals else None
 
 
 def tail_of(job: Job, lines: int = 3) -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.run import Run
 from asyncppo_ros.tools.bench.uncertainty import Estimate, iqm_estimate, relative_iqm
+from asyncppo_ros.tools.jobs import final_score
 from asyncppo_ros.tools.lag_grid import ARMS, Cell, DROPS, KINDS, Lag, REFERENCE
 
 # An arm holds to a lag where the interval excludes a greater loss than this.
@@ -43,7 +44,8 @@ class Outcome(NamedTuple):
 
 def outcome_of(cell: Cell, seed: int, run: Run) -> Outcome:
     """Read a finished run."""
-    score = [entry for entry in read_jsonl(run.evaluations_file) if entry.get('final')][-1]
+    score = final_score(run)
+    assert score is not None, f'{run.folder} is not finished'
     rows = read_jsonl(run.metrics_file)
     value = {
         'task': cell.task, 'arm': cell.arm, 'lag_kind': cell.lag.kind, 'lag': cell.lag.amount,

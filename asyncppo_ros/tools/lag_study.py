@@ -24,7 +24,7 @@ from asyncppo_ros.run import replace_file, resolve, Run
 from asyncppo_ros.settings import to_dict
 from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.bench.results import report
-from asyncppo_ros.tools.jobs import Ended, Job, run_jobs, tail_of
+from asyncppo_ros.tools.jobs import Ended, final_score, Job, run_jobs, tail_of
 from asyncppo_ros.tools.lag_grid import ARMS, arms_help, Cell, cells_of, FIXED, Lag
 from asyncppo_ros.tools.lag_plots import draw_curves, draw_returns
 from asyncppo_ros.tools.lag_results import as_rows, markdown, outcome_of, reading, Study
@@ -46,7 +46,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     trials = trials_of(cells, own.seeds, given, folder)
     folder.mkdir(parents=True, exist_ok=True)
     failed = train(trials, own.workers, stop)
-    finished = [trial for trial in trials if is_finished(trial.run)]
+    finished = [trial for trial in trials if final_score(trial.run) is not None]
     if not finished:
         print(f'no run is finished in {folder}', file=sys.stderr)
         return 1 if failed else 0
@@ -155,7 +155,7 @@ def trials_of(cells: Sequence[Cell], seeds: Sequence[int], given: Mapping[str, A
                 del settings['run_dir']
                 trials[name] = Trial(cell, seed, Run(folder / name), settings)
     for trial in trials.values():
-        if is_finished(trial.run):
+        if final_score(trial.run) is not None:
             _check_settings(trial)
     return list(trials.values())
 
@@ -168,22 +168,17 @@ def _check_settings(trial: Trial) -> None:
                               f'it is {value}; choose another --folder, or remove that one')
 
 
-def is_finished(run: Run) -> bool:
-    """Say whether a run has its final evaluation."""
-    return any(entry.get('final') for entry in read_jsonl(run.evaluations_file))
-
-
 def train(trials: Sequence[Trial], workers: int, stop: StopRequest) -> list[Job]:
     """
     Train what is not finished, and give what failed.
 
     What was begun is begun again: a run that is continued has lost its old policies.
     """
-    missing = [trial for trial in trials if not is_finished(trial.run)]
+    missing = [trial for trial in trials if final_score(trial.run) is None]
     print(f'{len(trials) - len(missing)} of {len(trials)} runs are finished', file=sys.stderr)
     begun, failed = time.monotonic(), []
     for number, ended in enumerate(run_jobs(_fresh(missing), workers, stop), start=1):
-        if ended.code != 0 or not is_finished(ended.job.run):
+        if ended.code != 0 or final_score(ended.job.run) is None:
             failed.append(ended.job)
         left = (time.monotonic() - begun) / number * (len(missing) - number)
         print(f'{len(trials) - len(missing) + number} of {len(trials)} runs, {duration(left)} '
@@ -205,10 +200,10 @@ def _fresh(trials: Sequence[Trial]) -> Iterator[Job]:
 
 def _line(ended: Ended) -> str:
     run = ended.job.run
-    finals = [entry for entry in read_jsonl(run.evaluations_file) if entry.get('final')]
-    if ended.code != 0 or not finals:
+    score = final_score(run)
+    if ended.code != 0 or score is None:
         return f'{run.folder.name}: failed, see {ended.job.log}'
-    score, seconds = finals[-1], read_jsonl(run.metrics_file)[-1]['time_s']
+    seconds = read_jsonl(run.metrics_file)[-1]['time_s']
     return (f'{run.folder.name}: return {score["return_mean"]:,.1f} ± '
             f'{score["return_std"]:,.1f}, {duration(seconds)}')
 

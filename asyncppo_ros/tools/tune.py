@@ -23,7 +23,7 @@ from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.run import resolve, Run, task_file
 from asyncppo_ros.settings import as_text, to_dict
 from asyncppo_ros.tools.arguments import Parser, split_settings
-from asyncppo_ros.tools.jobs import Ended, Job, run_jobs, tail_of
+from asyncppo_ros.tools.jobs import Ended, final_score, Job, run_jobs, tail_of
 
 VERBS = {'async': 'train', 'sync': 'train-local'}
 # Parts of the training at which a trial is compared with the others.
@@ -160,15 +160,15 @@ class Search:
         """
         trial, params, seed = self._open.pop(ended.job.run.folder)
         rows = read_jsonl(ended.job.run.metrics_file)
-        finals = [row for row in read_jsonl(ended.job.run.evaluations_file) if row.get('final')]
-        if ended.code != 0 or not (finals or ended.stopped):
+        final = final_score(ended.job.run)
+        if ended.code != 0 or not (final or ended.stopped):
             raise ConfigError(f'{ended.job.run.folder}: the training failed:\n'
                               + tail_of(ended.job))
-        score = finals[-1]['return_mean'] if finals else _return_at(rows, self._steps)
+        score = final['return_mean'] if final else _return_at(rows, self._steps)
         if trial is not None:
             self._study.tell(trial, score)
         entry = {'params': params, 'seed': seed, 'score': score,
-                 'finished': bool(finals), 'env_steps': rows[-1]['env_steps'],
+                 'finished': bool(final), 'env_steps': rows[-1]['env_steps'],
                  'time_s': round(rows[-1]['time_s'], 1),
                  'returns': [_return_at(rows, part * self._steps) for part in LOOKS]}
         self.entries.append(entry)

@@ -34,6 +34,7 @@ from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.bench.results import check, report, row, table, verdict
 from asyncppo_ros.tools.bench.uncertainty import Estimate, mean_difference
 from asyncppo_ros.tools.bench.watched import median_rate, recovery_s, WatchedRun
+from asyncppo_ros.tools.jobs import final_score
 
 # Nobody restarts by hand here: an actor is hit again and again, and comes back each time.
 SETTINGS = {
@@ -161,9 +162,7 @@ class FaultBench:
     def _undisturbed(self, env_steps: int) -> dict[str, Any] | None:
         folder = self._folder / 'undisturbed'
         run = Run(folder)
-        finished = run.evaluations_file.exists() and any(
-            entry.get('final') for entry in read_jsonl(run.evaluations_file))
-        if not finished:
+        if final_score(run) is None:
             _say('the undisturbed run …')
             resume = (run.checkpoint / 'checkpoint.safetensors').is_file()
             watched = WatchedRun(folder, {} if resume else self._settings(env_steps), resume)

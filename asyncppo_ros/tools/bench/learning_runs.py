@@ -15,7 +15,7 @@ from asyncppo_ros.run import resolve, Run, task_file
 from asyncppo_ros.tools.bench.watched import free_address
 from asyncppo_ros.tools.curves import current, generation_starts
 from asyncppo_ros.tools.evaluate import score_artefact
-from asyncppo_ros.tools.jobs import Job
+from asyncppo_ros.tools.jobs import final_score, Job
 
 VERBS = {'async': 'train', 'sync': 'train-local'}
 # Policies that are looked at, evenly spread over a run, to tell when it reached a return.
@@ -102,7 +102,7 @@ def envs_text(num_envs: int) -> str:
 def is_trained(cell: Cell) -> bool:
     """Say whether there is nothing left to train, though perhaps to score."""
     run = cell.run
-    if _score(run, final=True) is not None:
+    if final_score(run) is not None:
         return True
     return (run.checkpoint / 'checkpoint.safetensors').is_file() \
         and run.policy_file.is_file() \
@@ -122,7 +122,7 @@ def score(cell: Cell, stop: StopRequest) -> None:
 
     """
     run, settings = cell.run, cell.config().evaluation
-    if _score(run, final=True) is None:
+    if final_score(run) is None:
         _append(run, {**score_artefact(read_artefact(run.policy_file), settings.final_episodes,
                                        settings.seed, stop), 'final': True})
     for milestone in cell.milestones:
@@ -145,7 +145,7 @@ def outcome(cell: Cell) -> dict[str, Any]:
 
     """
     run, config = cell.run, cell.config()
-    final = _score(run, final=True)
+    final = final_score(run)
     assert final is not None, f'{run.folder} is not scored'
     written = read_jsonl(run.metrics_file)
     rows = current(written, generation_starts(written))

@@ -28,7 +28,7 @@ from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.bench.peers import sb3_ppo
 from asyncppo_ros.tools.bench.results import check, report, row, table, verdict
 from asyncppo_ros.tools.bench.uncertainty import mean_difference
-from asyncppo_ros.tools.jobs import Job, run_jobs, tail_of
+from asyncppo_ros.tools.jobs import final_score, Job, run_jobs, tail_of
 
 OURS = 'asyncppo_ros'
 EVALUATION_SEED = 1_000_003
@@ -143,7 +143,7 @@ def is_finished(job: Job) -> bool:
     """Say whether a training is done."""
     if isinstance(job, PeerJob):
         return job.result.is_file()
-    return any(entry.get('final') for entry in read_jsonl(job.run.evaluations_file))
+    return final_score(job.run) is not None
 
 
 def outcome(job: Job, episodes: int) -> dict[str, Any]:
