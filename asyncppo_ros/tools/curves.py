@@ -1,15 +1,13 @@
 """The curves of a run as one picture: a table of panels, drawn against env steps."""
 
 from collections.abc import Callable, Mapping, Sequence
-import io
 import math
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from asyncppo_ros.errors import MissingDependency
 from asyncppo_ros.learning.metrics import histogram_edges
+from asyncppo_ros.tools.figures import as_png, new_figure
 
 Row = Mapping[str, Any]
 Columns = dict[str, np.ndarray]
@@ -157,12 +155,6 @@ def draw(rows: Sequence[Row], evaluations: Sequence[Row], title: str) -> bytes:
         matplotlib is not installed.
 
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependency(f'matplotlib is missing from {sys.executable}: '
-                                f'{sys.executable} -m pip install matplotlib') from error
     starts = generation_starts(rows)
     rows = current(rows, starts)
     data = columns(rows)
@@ -174,7 +166,7 @@ def draw(rows: Sequence[Row], evaluations: Sequence[Row], title: str) -> bytes:
     count = len(panels) + len(histograms)
     across = min(3, max(1, count))
     down = max(1, -(-count // across))
-    figure = Figure(figsize=(5.4 * across, 3.3 * down + 0.5), layout='constrained')
+    figure = new_figure(5.4 * across, 3.3 * down + 0.5)
     figure.suptitle(title, fontsize=15, x=0.01, ha='left')
     last = max(values.max() for values in (data['env_steps'], evaluated.get(
         'env_steps', data['env_steps'])) if values.size)
@@ -191,9 +183,7 @@ def draw(rows: Sequence[Row], evaluations: Sequence[Row], title: str) -> bytes:
         axes = figure.add_subplot(down, across, position + 1)
         _draw_histogram(axes, name, counts)
         _dress_plainly(axes, title, '% of samples', unit)
-    picture = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(picture, metadata={'Title': title})
-    return picture.getvalue()
+    return as_png(figure, title)
 
 
 def _draw_panel(axes: Any, panel: Panel, data: Columns, evaluated: Columns) -> None:

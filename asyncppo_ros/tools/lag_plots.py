@@ -1,14 +1,12 @@
 """The pictures of a lag study: return over lag, and learning curves, with confidence bands."""
 
-import io
-import sys
 from typing import Any
 
 import numpy as np
 
-from asyncppo_ros.errors import MissingDependency
 from asyncppo_ros.tools.bench.uncertainty import interquartile_mean, iqm_estimate
 from asyncppo_ros.tools.curves import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILLION
+from asyncppo_ros.tools.figures import as_png, new_figure
 from asyncppo_ros.tools.lag_grid import ARMS, Cell, KINDS, Lag
 from asyncppo_ros.tools.lag_results import Study
 
@@ -30,7 +28,7 @@ def draw_returns(study: Study) -> bytes:
 
     """
     kinds = study.kinds or ['versions']
-    figure = _figure(5.2 * len(study.tasks), 3.6 * len(kinds) + 0.9)
+    figure = new_figure(5.2 * len(study.tasks), 3.6 * len(kinds) + 0.9)
     figure.suptitle('Return at the end over lag: IQM, 95 % interval', fontsize=13,
                     x=0.01, ha='left')
     for row, kind in enumerate(kinds):
@@ -42,7 +40,7 @@ def draw_returns(study: Study) -> bytes:
             _lag_axis(axes, study.lags(kind))
             _dress(axes, task, f'lag [{KINDS[kind]}]', 'return' if column == 0 else '')
     _legend(figure, study)
-    return _png(figure)
+    return as_png(figure, 'Lag study')
 
 
 def draw_curves(study: Study) -> bytes:
@@ -57,7 +55,7 @@ def draw_curves(study: Study) -> bytes:
     """
     lags = list(dict.fromkeys(lag for kind in study.kinds or ['versions']
                               for lag in study.lags(kind)))
-    figure = _figure(3.6 * len(lags) + 0.6, 3.2 * len(study.tasks) + 0.9)
+    figure = new_figure(3.6 * len(lags) + 0.6, 3.2 * len(study.tasks) + 0.9)
     figure.suptitle('Return while training: IQM, 95 % interval', fontsize=13,
                     x=0.01, ha='left')
     for row, task in enumerate(study.tasks):
@@ -72,7 +70,7 @@ def draw_curves(study: Study) -> bytes:
                    'return' if column == 0 else '')
             _count_axis(axes)
     _legend(figure, study)
-    return _png(figure)
+    return as_png(figure, 'Lag study')
 
 
 def curve_of(runs: list[dict[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
@@ -147,20 +145,3 @@ def _legend(figure: Any, study: Study) -> None:
     figure.legend(handles=[Line2D([], [], color=COLOURS[arm], marker=MARKERS[arm], label=arm)
                            for arm in study.arms],
                   loc='outside lower left', ncols=4, fontsize=9.5, frameon=False)
-
-
-def _figure(width: float, height: float) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependency(f'matplotlib is missing from {sys.executable}: '
-                                f'{sys.executable} -m pip install matplotlib') from error
-    return Figure(figsize=(width, height), layout='constrained')
-
-
-def _png(figure: Any) -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    picture = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(picture)
-    return picture.getvalue()

@@ -1,13 +1,10 @@
 """The picture of ``asyncppo bench learning``: one panel per task, one colour per arm."""
 
 from collections.abc import Sequence
-import io
-import sys
 from typing import Any
 
 import numpy as np
 
-from asyncppo_ros.errors import MissingDependency
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.tools.bench.learning_runs import Cell
 from asyncppo_ros.tools.curves import (
@@ -21,6 +18,7 @@ from asyncppo_ros.tools.curves import (
     SKY,
     VERMILLION,
 )
+from asyncppo_ros.tools.figures import as_png, new_figure
 
 COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY)
 # Curves of seeds meet at the same transitions: so many points.
@@ -49,16 +47,10 @@ def draw(cells: Sequence[Cell], results: Sequence[dict[str, Any]]) -> bytes:
         matplotlib is not installed.
 
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingDependency(f'matplotlib is missing from {sys.executable}: '
-                                f'{sys.executable} -m pip install matplotlib') from error
     tasks = list(dict.fromkeys(cell.task for cell in cells))
     across = min(3, len(tasks))
     down = -(-len(tasks) // across)
-    figure = Figure(figsize=(5.4 * across, 3.6 * down), layout='constrained')
+    figure = new_figure(5.4 * across, 3.6 * down)
     for position, task in enumerate(tasks):
         axes = figure.add_subplot(down, across, position + 1)
         arms = list(dict.fromkeys(cell.arm for cell in cells if cell.task == task))
@@ -66,9 +58,7 @@ def draw(cells: Sequence[Cell], results: Sequence[dict[str, Any]]) -> bytes:
             members = [(cell, result) for cell, result in zip(cells, results) if cell.arm == arm]
             _draw_arm(axes, arm.removeprefix(task).strip(), colour, members)
         _dress(axes, task, len(arms))
-    picture = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(picture, metadata={'Title': 'Learning curves'})
-    return picture.getvalue()
+    return as_png(figure, 'Learning curves')
 
 
 def at_equal_steps(curves: Sequence[tuple[np.ndarray, np.ndarray]],
