@@ -27,8 +27,8 @@ def test_half_the_actors_die_at_once(tmp_path):
         assert sorted(state['crashes'] for state in run.states().values()) == [0, 0, 1, 1]
         rows = run.finish()
         assert all(state['state'] == 'finished' for state in run.states().values())
-        # The very last rows may be of the end, when actors have left.
-        assert max(row['actors'] for row in rows[-20:]) == ACTORS
+        # For a while the dead count beside the new; in the very last rows actors may have left.
+        assert ACTORS in {row['actors'] for row in rows[-20:]}
 
 
 @slow

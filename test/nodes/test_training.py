@@ -121,6 +121,8 @@ def test_a_killed_actor_costs_its_chunks_under_way(tmp_path):
                      run, *options())
     try:
         wait_for(lambda: len(rows_of(run / 'metrics.jsonl')) >= 3, 'update', process=training)
+        # One that dies before it has a ledger has not begun: its next start is its first.
+        wait_for(lambda: len(list((run / 'books').glob('actor-*-1.ledger'))) == 2, 'both at work')
         victim, other = wait_for(lambda: pids_of(run, 'actor'), 'actors')
         os.kill(victim, signal.SIGKILL)
         wait_for(lambda: len(set(pids_of(run, 'actor')) - {victim}) == 2, 'new actor')
