@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from asyncppo_ros.tools.bench.watched import free_address
+from asyncppo_ros.tools.jobs import free_address
 
 ASYNCPPO = [sys.executable, '-m', 'asyncppo_ros.tools.cli']
 # Small and quick: an update every few tenths of a second.

@@ -4,7 +4,7 @@ import numpy as np
 
 from asyncppo_ros.errors import ArtefactError
 from asyncppo_ros.robot.artefact import Artefact
-from asyncppo_ros.robot.numpy_policy import ACTIVATIONS, normalizer_arrays
+from asyncppo_ros.robot.numpy_policy import ACTIVATIONS, checked_layers, normalizer_arrays
 
 
 class NumpyCritic:
@@ -32,24 +32,14 @@ class NumpyCritic:
             raise ArtefactError('has no critic: its learner needs learner.value_source = actor')
         card, architecture = artefact.card['critic'], artefact.card['architecture']
         tensors = artefact.tensors
-        inputs = int(architecture['observation_size']) + int(card['critic_size'])
-        widths = [inputs, *card['hidden_sizes'], 1]
-        expected: dict[str, tuple[int, ...]] = {
-            'critic.scale': (2,), 'critic.normalizer.mean': (card['critic_size'],),
-            'critic.normalizer.variance': (card['critic_size'],),
-            'critic.normalizer.count': (1,)}
-        for index, (width, outputs) in enumerate(zip(widths, widths[1:])):
-            expected[f'critic.{index}.weight'] = (outputs, width)
-            expected[f'critic.{index}.bias'] = (outputs,)
-        for name, shape in expected.items():
-            found = tensors[name].shape if name in tensors else None
-            if found != shape:
-                raise ArtefactError(f'tensor {name} has shape {found}, its card says {shape}')
+        critic_size = int(card['critic_size'])
+        self._layers = checked_layers(
+            tensors, 'critic',
+            [int(architecture['observation_size']) + critic_size, *card['hidden_sizes'], 1],
+            {'critic.scale': (2,), 'critic.normalizer.mean': (critic_size,),
+             'critic.normalizer.variance': (critic_size,), 'critic.normalizer.count': (1,)})
         self._activate = ACTIVATIONS[architecture['activation']]
         self._clip = np.float32(architecture['observation_clip'])
-        self._layers = [(np.ascontiguousarray(tensors[f'critic.{index}.weight'].T, np.float32),
-                         np.array(tensors[f'critic.{index}.bias'], np.float32))
-                        for index in range(len(widths) - 1)]
         self._mean, self._std = tensors['critic.scale'].astype(np.float32)
         # Of the policy's observation, then of what only the critic sees.
         parts = [normalizer_arrays(tensors[f'{prefix}.mean'], tensors[f'{prefix}.variance'],

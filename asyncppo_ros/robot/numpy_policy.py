@@ -1,7 +1,6 @@
 """Run a policy with numpy alone: the forward pass of actors and of the robot."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -78,7 +77,13 @@ class NumpyPolicy:
                                 f'of {", ".join(ACTIVATIONS)}')
         self._mode = MODES[self.distribution]
         self._activate = ACTIVATIONS[card['activation']]
-        self._layers = _layers(artefact.tensors, card, self.observation_size, self.action_size)
+        choices = int(card.get('choices', 0))
+        self._layers = checked_layers(
+            artefact.tensors, 'policy',
+            [self.observation_size, *card['hidden_sizes'], choices or self.action_size],
+            {'distribution.log_std': (0 if choices else self.action_size,),
+             'normalizer.mean': (self.observation_size,),
+             'normalizer.variance': (self.observation_size,), 'normalizer.count': (1,)})
         self.log_std = artefact.tensors['distribution.log_std'].astype(np.float32)
         self.std = np.exp(self.log_std)
         self._shift, self._scale = normalizer_arrays(
@@ -210,21 +215,35 @@ def categorical_log_prob(logits: np.ndarray, action: np.ndarray) -> np.ndarray:
     return chosen - np.log(np.exp(shifted).sum(axis=-1))
 
 
-def _layers(tensors: Mapping[str, np.ndarray], card: Mapping[str, Any], observation_size: int,
-            action_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    choices = int(card.get('choices', 0))
-    widths = [observation_size, *card['hidden_sizes'], choices or action_size]
-    expected: dict[str, tuple[int, ...]] = {
-        'distribution.log_std': (0 if choices else action_size,),
-        'normalizer.mean': (observation_size,), 'normalizer.variance': (observation_size,),
-        'normalizer.count': (1,)}
+def checked_layers(tensors: Mapping[str, np.ndarray], prefix: str, widths: Sequence[int],
+                   beside: Mapping[str, tuple[int, ...]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """
+    Give the layers of a network, each weight [inputs, outputs] and bias [outputs], float32.
+
+    Parameters
+    ----------
+    tensors : mapping from str to array
+        Of an artefact; of layer K they have ``PREFIX.K.weight`` and ``PREFIX.K.bias``.
+    prefix : str
+    widths : sequence of int
+        Inputs, hidden layers, outputs.
+    beside : mapping from str to shape
+        What else must be there.
+
+    Raises
+    ------
+    ArtefactError
+        A tensor is missing or has another shape.
+
+    """
+    expected = dict(beside)
     for index, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
-        expected[f'policy.{index}.weight'] = (outputs, inputs)
-        expected[f'policy.{index}.bias'] = (outputs,)
+        expected[f'{prefix}.{index}.weight'] = (outputs, inputs)
+        expected[f'{prefix}.{index}.bias'] = (outputs,)
     for name, shape in expected.items():
         found = tensors[name].shape if name in tensors else None
         if found != shape:
             raise ArtefactError(f'tensor {name} has shape {found}, its card says {shape}')
-    return [(np.ascontiguousarray(tensors[f'policy.{index}.weight'].T, np.float32),
-             np.array(tensors[f'policy.{index}.bias'], np.float32))
+    return [(np.ascontiguousarray(tensors[f'{prefix}.{index}.weight'].T, np.float32),
+             np.array(tensors[f'{prefix}.{index}.bias'], np.float32))
             for index in range(len(widths) - 1)]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 import contextlib
 import pathlib
+import socket
 import subprocess
 import sys
 from typing import Any, NamedTuple
@@ -45,7 +46,9 @@ class Job(NamedTuple):
         options = ['--run_dir', str(self.run.folder)]
         if (self.run.checkpoint / 'checkpoint.safetensors').is_file():
             options = ['--resume', str(self.run.folder)]
-        for name, value in self.settings.items():
+        # Trainings at the same time must not listen at one address.
+        own = {'transport.address': free_address()} if self.verb == 'train' else {}
+        for name, value in {**own, **self.settings}.items():
             options += [f'--{name}', as_text(value)]
         return [sys.executable, '-m', 'asyncppo_ros.tools.cli', self.verb, *options]
 
@@ -100,6 +103,13 @@ def run_jobs(jobs: Iterator[Job], workers: int, stop: StopRequest,
             entry.process.terminate()
         for entry in running:
             entry.process.wait()
+
+
+def free_address() -> str:
+    """Give an address of this host where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return f'tcp://127.0.0.1:{probe.getsockname()[1]}'
 
 
 def final_score(run: Run) -> dict[str, Any] | None:

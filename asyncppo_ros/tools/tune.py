@@ -17,7 +17,7 @@ import sys
 from typing import Any, NamedTuple
 
 from asyncppo_ros.errors import ConfigError
-from asyncppo_ros.learning.jsonl import read_jsonl
+from asyncppo_ros.learning.jsonl import read_jsonl, Tail
 from asyncppo_ros.learning.line_file import LineFile
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.run import resolve, Run, task_file
@@ -128,6 +128,7 @@ class Search:
                 seed=len(entries), multivariate=True, constant_liar=True,
                 n_startup_trials=FIRST_TRIALS))
         self._open: dict[pathlib.Path, tuple[Any, dict[str, Any], int]] = {}
+        self._seen: dict[pathlib.Path, tuple[Tail, list[dict[str, Any]]]] = {}
         # What the package has now, where it lies in the space.
         now = to_dict(resolve(self.given))
         start = {name: _nearest(SPACE[name], now[name]) for name in names}
@@ -159,6 +160,7 @@ class Search:
 
         """
         trial, params, seed = self._open.pop(ended.job.run.folder)
+        self._seen.pop(ended.job.run.folder, None)
         rows = read_jsonl(ended.job.run.metrics_file)
         final = final_score(ended.job.run)
         if ended.code != 0 or not (final or ended.stopped):
@@ -180,13 +182,19 @@ class Search:
         done = [entry for entry in self.entries if entry['finished']]
         if trial is None or len(done) < FIRST_TRIALS:
             return False
-        rows = read_jsonl(job.run.metrics_file)
+        rows = self._rows_of(job.run)
         for look, part in enumerate(LOOKS):
             if rows and rows[-1]['env_steps'] >= part * self._steps:
                 median = statistics.median(entry['returns'][look] for entry in done)
                 if _return_at(rows, part * self._steps) < median:
                     return True
         return False
+
+    def _rows_of(self, run: Run) -> list[dict[str, Any]]:
+        """Give the rows of a running training; each is read once."""
+        tail, rows = self._seen.setdefault(run.folder, (Tail(run.metrics_file), []))
+        rows += tail.read()
+        return rows
 
     def ranking(self) -> list[tuple[dict[str, Any], list[float], list[int]]]:
         """Give (settings, scores, seeds) of what was trained to the end, best mean first."""

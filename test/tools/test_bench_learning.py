@@ -123,10 +123,11 @@ def test_jobs_keep_the_policies_that_are_scored():
     settings = cell.job().settings
     assert {100, 10, 990} <= set(settings['learner.milestones'])
     assert (settings['actor.num_envs'], settings['num_actors']) == (8, 1)
-    assert settings['transport.address'].startswith('tcp://127.0.0.1:')
+    words = cell.job().command()
+    assert words[words.index('--transport.address') + 1].startswith('tcp://127.0.0.1:')
     plain = cell_of(mode='sync', milestones=()).job()
     assert plain.settings['learner.milestones'] == (0,) and plain.verb == 'train-local'
-    assert 'transport.address' not in plain.settings
+    assert '--transport.address' not in plain.command()
     assert cell_of(num_envs=1).run.folder.name == 'cartpole_swingup-async-1envs-0'
     assert cell_of(num_envs=1).arm == 'cartpole_swingup async 1 env'
 

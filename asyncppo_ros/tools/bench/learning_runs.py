@@ -12,7 +12,6 @@ from asyncppo_ros.learning.milestones import milestone_file
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.artefact import read_artefact
 from asyncppo_ros.run import resolve, Run, task_file
-from asyncppo_ros.tools.bench.watched import free_address
 from asyncppo_ros.tools.curves import current, generation_starts
 from asyncppo_ros.tools.evaluate import score_artefact
 from asyncppo_ros.tools.jobs import final_score, Job
@@ -81,8 +80,6 @@ class Cell(NamedTuple):
         settings = self._settings()
         kept = sorted({*self.milestones, *self.looks()})
         settings['learner.milestones'] = tuple(kept) or (0,)
-        if self.mode == 'async':
-            settings.setdefault('transport.address', free_address())
         return Job(self.run, VERBS[self.mode], settings)
 
     def _settings(self) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 import os
 import pathlib
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from asyncppo_ros.learning.jsonl import read_jsonl, Tail
 from asyncppo_ros.nodes.process import child_environment, StopRequest
 from asyncppo_ros.run import Run
 from asyncppo_ros.settings import as_text
+from asyncppo_ros.tools.jobs import free_address
 
 LOOK_S = 0.1
 # A run promises to end within 5 s; so long its end is waited for and timed.
@@ -196,13 +196,6 @@ def processes_of(folder: str | pathlib.Path) -> dict[int, str]:
         if f'{folder}/' in command + '/' and state != 'Z' and 'asyncppo_ros.nodes' in command:
             found[int(entry.name)] = command
     return found
-
-
-def free_address() -> str:
-    """Give an address of this host where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return f'tcp://127.0.0.1:{probe.getsockname()[1]}'
 
 
 def steps_at(seen: Sequence[Seen], at: float) -> float:
