@@ -191,6 +191,12 @@ class LearnerConfig:
 class ActorConfig:
     """An actor process."""
 
+    source: str = setting(
+        'simulation', 'Where transitions come from: `simulation`, or `robot` = the one behind the '
+        'topics of `robot`.', choices=('simulation', 'robot'))
+    weight: float = setting(
+        1.0, 'Weight of the transitions of this source in the loss, relative to others.',
+        low=0.0, high=1000.0)
     num_envs: int = setting(64, 'Simulations of each actor.', unit='environments',
                             low=1, high=65536)
     chunk_length: int = setting(32, 'Most control steps of one chunk (T).',
@@ -308,6 +314,162 @@ class TransportConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class RobotConfig:
+    """A robot behind ROS 2 topics: what it tells, and what it listens to."""
+
+    joint_state_topics: tuple[str, ...] = setting(
+        ('joint_states',), 'Topics of sensor_msgs/JointState; each may tell some of the joints.')
+    joint_names: tuple[str, ...] = setting(
+        ('',), 'POLICY=ROBOT for each joint whose name on the robot is another than in the '
+        'policy; empty = none.')
+    imu_topic: str = setting(
+        'imu/data', 'Topic of sensor_msgs/Imu, where the policy needs orientation or angular '
+        'velocity of the base.')
+    imu_rotation: tuple[float, ...] = setting(
+        (1.0, 0.0, 0.0, 0.0), 'How the IMU is mounted: quaternion w, x, y, z that turns vectors '
+        'of its frame into the frame of the base.', low=-1.0, high=1.0)
+    odometry_topic: str = setting(
+        '', 'Topic of nav_msgs/Odometry, for orientation and angular velocity of the base where '
+        'imu_topic is empty.')
+    command_topics: tuple[str, ...] = setting(
+        ('velocity=cmd_vel:Twist', 'goal=goal_pose:PoseStamped'), 'NAME=TOPIC:TYPE for each '
+        'command that the policy needs; TYPE is Twist or TwistStamped (forward, left [m/s], turn '
+        '[rad/s]), PoseStamped (position [m]) or Float64MultiArray.')
+    base_frame: str = setting(
+        'base_link', 'Frame in which goals are meant; from other frames they are turned by tf2.')
+    output: str = setting(
+        'joint_trajectory', 'What commands are: `joint_trajectory` = '
+        'trajectory_msgs/JointTrajectory, `forward_command` = std_msgs/Float64MultiArray, '
+        '`joint_state` = sensor_msgs/JointState.',
+        choices=('joint_trajectory', 'forward_command', 'joint_state'))
+    output_topic: str = setting(
+        '', 'Topic of the commands; empty = joint_trajectory_controller/joint_trajectory, '
+        'forward_command_controller/commands or joint_command.')
+    trajectory_time_s: float = setting(
+        0.0, 'time_from_start of a joint trajectory: 0 = at once, as in training; control_dt = '
+        'the controller interpolates.', unit='s', low=0.0, high=10.0)
+    joint_order: tuple[str, ...] = setting(
+        ('',), 'Joints of the forward_command_controller in its order, by their names on the '
+        'robot; empty = its parameter `joints` is read.')
+    urdf: str = setting('', 'URDF file with limits of the joints; empty = description_topic.')
+    description_topic: str = setting(
+        'robot_description', 'Topic of the URDF (std_msgs/String), where there is no urdf file; '
+        'empty = no URDF: the limits in the policy alone hold.')
+
+
+@dataclasses.dataclass(frozen=True)
+class DeployConfig:
+    """A policy in command of a robot, and what keeps it safe."""
+
+    policy: str = setting('', 'Policy file (.safetensors) or run folder.')
+    autostart: bool = setting(
+        False, 'Configure and activate the node by itself, as soon as all checks pass.')
+    live: bool = setting(
+        False, 'Take newer policies of the same run from the topic `policy` while running.')
+    live_gate: bool = setting(
+        False, 'A live policy is taken only once its evaluation is known and is not worse than '
+        'that of the running one.')
+    live_tolerance: float = setting(
+        0.05, 'By so much of its absolute value the evaluation of a live policy may lie below '
+        'that of the running one.', low=0.0, high=10.0)
+    blend_s: float = setting(
+        0.5, 'A new policy takes over from the old one over this time.', unit='s', low=0.0,
+        high=60.0)
+    ramp_s: float = setting(
+        2.0, 'After activation commands move from the measured pose to the policy over this '
+        'time.', unit='s', low=0.0, high=60.0)
+    start_tolerance: float = setting(
+        0.3, 'At activation every joint is within this of the start pose of the policy.',
+        unit='rad|m', low=0.0, high=100.0)
+    start_speed: float = setting(
+        0.5, 'Speed of the joints on the way to the start pose.', unit='rad/s|m/s', low=0.001,
+        high=10.0)
+    state_timeout_s: float = setting(
+        0.1, 'A joint state or an orientation that is older trips the node.', unit='s', low=0.001,
+        high=60.0)
+    command_timeout_s: float = setting(
+        0.5, 'A velocity command that is older counts as zero; 0 = never.', unit='s', low=0.0,
+        high=3600.0)
+    goal_timeout_s: float = setting(
+        0.0, 'A goal that is older trips the node; 0 = never.', unit='s', low=0.0, high=86400.0)
+    clock_tolerance_s: float = setting(
+        0.5, 'A state whose stamp is further from the clock is refused; unstamped ones are not '
+        'compared.', unit='s', low=0.001, high=3600.0)
+    frozen_s: float = setting(
+        1.0, 'A sensor that gives exactly the same numbers for so long trips the node; 0 = '
+        'never.', unit='s', low=0.0, high=3600.0)
+    max_deadline_misses: int = setting(
+        5, 'So many missed control steps in a row trip the node.', unit='control steps', low=1,
+        high=10_000)
+    max_tilt: float = setting(
+        1.2, 'A base that is tilted further trips the node; 0 = never.', unit='rad', low=0.0,
+        high=3.2)
+    max_speed: float = setting(
+        0.0, 'A joint that is measured faster trips the node; 0 = 1.2 times the velocity limit '
+        'of the URDF, where there is one.', unit='rad/s|m/s', low=0.0, high=10_000.0)
+    rate_limit: float = setting(
+        0.0, 'Largest change of a command per second, beside the limits in the policy; 0 = those '
+        'alone.', unit='1/s', low=0.0, high=100_000.0)
+    damping: float = setting(
+        1.0, 'A tripped effort command is minus this times the measured velocity.',
+        unit='N m s/rad|N s/m', low=0.0, high=10_000.0)
+    estop_topic: str = setting(
+        '', 'Topic of std_msgs/Bool that must keep saying false: true, or silence, is an '
+        'emergency stop; empty = only the service ~/estop.')
+    estop_timeout_s: float = setting(
+        0.5, 'Silence of estop_topic that counts as an emergency stop.', unit='s', low=0.01,
+        high=60.0)
+    allow_unwatched: bool = setting(
+        False, 'Allow velocity and effort through a forward_command_controller, which holds the '
+        'last command for ever when this node dies.')
+    allow_other_publishers: bool = setting(
+        False, 'Activate although another node publishes on the topic of the commands.')
+
+
+@dataclasses.dataclass(frozen=True)
+class SimRobotConfig:
+    """A simulated robot behind the topics of a real one, and how it differs from its model."""
+
+    lockstep: bool = setting(
+        False, 'Simulated time stands still until the command of each control step has come; '
+        'false = real time.')
+    ask: bool = setting(
+        False, 'Also be the operator: publish what the task asks for in each episode.')
+    publish_clock: bool = setting(
+        False, 'Publish /clock; always on in lockstep.')
+    speed: float = setting(1.0, 'Simulated seconds per second, where time is not in lockstep.',
+                           low=0.01, high=100.0)
+    state_rate: float = setting(
+        200.0, 'Joint states and IMU per simulated second; in lockstep once per control step.',
+        unit='Hz', low=1.0, high=10_000.0)
+    sensor_noise: float = setting(
+        0.0, 'Noise of all sensors, as a multiple of the usual noise of the observation terms.',
+        low=0.0, high=100.0)
+    state_latency_s: float = setting(0.0, 'States are published late by this.', unit='s', low=0.0,
+                                     high=10.0)
+    command_latency_s: float = setting(0.0, 'Commands take effect late by this.', unit='s',
+                                       low=0.0, high=10.0)
+    drop: float = setting(0.0, 'Share of state messages that are lost.', low=0.0, high=1.0)
+    shuffle_joints: bool = setting(
+        False, 'Tell the joints in another order, which changes with every message.')
+    odometry: bool = setting(False, 'Publish nav_msgs/Odometry of a robot with a free base.')
+    command_timeout_s: float = setting(
+        0.0, 'Without a command for so long the joints hold their pose, or move and push no '
+        'more; 0 = the last command holds for ever.', unit='s', low=0.0, high=60.0)
+    seed: int = setting(1_000_003, 'Seed of the starts of episodes and of the noise.', low=0,
+                        high=2 ** 31 - 1)
+    mass: float = setting(1.0, 'Masses and inertias, times this.', low=0.1, high=10.0)
+    friction: float = setting(1.0, 'Sliding friction of all surfaces, times this.', low=0.0,
+                              high=10.0)
+    gains: float = setting(1.0, 'Stiffness and damping of the position and velocity controllers, '
+                           'times this.', low=0.1, high=10.0)
+    motor_strength: float = setting(1.0, 'Largest force of every actuator, times this.', low=0.1,
+                                    high=10.0)
+    joint_damping: float = setting(1.0, 'Damping and friction loss of every joint, times this.',
+                                   low=0.0, high=100.0)
+
+
+@dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
     """Deterministic evaluation, in a process of its own."""
 
@@ -341,3 +503,6 @@ class Config:
     injected_lag: InjectedLagConfig = dataclasses.field(default_factory=InjectedLagConfig)
     transport: TransportConfig = dataclasses.field(default_factory=TransportConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    robot: RobotConfig = dataclasses.field(default_factory=RobotConfig)
+    deploy: DeployConfig = dataclasses.field(default_factory=DeployConfig)
+    sim_robot: SimRobotConfig = dataclasses.field(default_factory=SimRobotConfig)

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import pathlib
 import sys
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -117,6 +118,25 @@ def actuators_of(model: mujoco.MjModel, joints: Sequence[str], title: str) -> li
                             f'{joint!r}, 1 is needed; joints with an actuator: {with_actuator}')
         found.append(moved.index(number))
     return found
+
+
+def controller_of(model: mujoco.MjModel, actuators: Sequence[int]) -> dict[str, Any]:
+    """
+    Give what the controller of a robot must have to move as the actuators of the model do.
+
+    Returns
+    -------
+    dict
+        One number per actuator: ``stiffness`` [N m/rad] or [N/m] and ``damping`` [N m s/rad] or
+        [N s/m] of the joint's controller, 0 for a motor; ``effort_limit`` [N m] or [N], None =
+        no limit.
+
+    """
+    limits = [float(model.actuator_forcerange[i, 1] * model.actuator_gear[i, 0])
+              if model.actuator_forcelimited[i] else None for i in actuators]
+    bias = model.actuator_biasprm[list(actuators)]
+    return {'stiffness': (-bias[:, 1] + 0.0).tolist(), 'damping': (-bias[:, 2] + 0.0).tolist(),
+            'effort_limit': limits}
 
 
 def chain(model: mujoco.MjModel, tip: str, joints: Sequence[str]) -> Chain:

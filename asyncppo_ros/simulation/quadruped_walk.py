@@ -32,6 +32,7 @@ import mujoco
 import numpy as np
 
 from asyncppo_ros.robot.actions import ActionMap
+from asyncppo_ros.robot.state import RobotState
 from asyncppo_ros.robot.terms import (
     base_angular_velocity,
     command,
@@ -80,6 +81,7 @@ class QuadrupedWalk(Task):
     control_dt = 0.02
     time_limit = 20.0
     commands = {'velocity': 3}
+    command_limits = {'velocity': ((-COMMAND_RANGE).tolist(), COMMAND_RANGE.tolist())}
     memory = {'previous_action': len(JOINTS), 'feet': 2 * len(LEGS)}
     data_fields = ('site_xpos',)
     measures = {'velocity_error': 'm/s', 'turn_error': 'rad/s'}
@@ -107,10 +109,13 @@ class QuadrupedWalk(Task):
                          scale=_ACTION_SCALE, low=self._range[:, 0], high=self._range[:, 1])
 
     def reset(self, state: SimulationState, index: int, rng: np.random.Generator) -> None:
-        """Start near the stance, pushed a little, with a command to follow."""
+        """Start near the stance, pushed a little."""
         noise = _RESET_JOINT_NOISE
         state.qpos[index, 7:] += rng.uniform(-noise, noise, len(JOINTS))
         state.qvel[index, :6] = rng.uniform(-1.0, 1.0, 6) * _RESET_VELOCITY_NOISE
+
+    def ask(self, state: RobotState, index: int, rng: np.random.Generator) -> None:
+        """Ask for a velocity, now and then for none."""
         asked = rng.uniform(-COMMAND_RANGE, COMMAND_RANGE)
         stand = rng.integers(_STAND_EVERY) == 0
         state.command['velocity'][index] = 0.0 if stand else asked

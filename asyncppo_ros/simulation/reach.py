@@ -20,6 +20,7 @@ import mujoco
 import numpy as np
 
 from asyncppo_ros.robot.actions import ActionMap
+from asyncppo_ros.robot.state import RobotState
 from asyncppo_ros.robot.terms import joint_position, joint_velocity, Term, tip_to_goal
 from asyncppo_ros.simulation.model import chain
 from asyncppo_ros.simulation.state import SimulationState
@@ -51,6 +52,8 @@ class Reach(Task):
     control_dt = 0.04
     time_limit = 3.0
     commands = {'goal': 3}
+    command_limits = {'goal': ((-FARTHEST, -FARTHEST, LOWEST),
+                               (FARTHEST, FARTHEST, SHOULDER[2] + FARTHEST))}
 
     def setup(self, model: mujoco.MjModel) -> None:
         """Read the arm's geometry and joint ranges."""
@@ -68,8 +71,11 @@ class Reach(Task):
                          scale=_STEP, low=self._range[:, 0], high=self._range[:, 1])
 
     def reset(self, state: SimulationState, index: int, rng: np.random.Generator) -> None:
-        """Start near the start pose, with a goal from the shell."""
+        """Start near the start pose."""
         state.qpos[index] += rng.uniform(-_RESET_NOISE, _RESET_NOISE, len(JOINTS))
+
+    def ask(self, state: RobotState, index: int, rng: np.random.Generator) -> None:
+        """Ask for a point of the shell."""
         state.command['goal'][index] = draw_goal(rng)
 
     def reward(self, state: SimulationState, action: np.ndarray) -> np.ndarray:

@@ -13,7 +13,13 @@ from asyncppo_ros.robot.observation import Observation
 from asyncppo_ros.simulation import randomization
 from asyncppo_ros.simulation.environment import StepResult
 from asyncppo_ros.simulation.episodes import Episodes, generators
-from asyncppo_ros.simulation.model import actuators_of, find_model, load_model, require
+from asyncppo_ros.simulation.model import (
+    actuators_of,
+    controller_of,
+    find_model,
+    load_model,
+    require,
+)
 from asyncppo_ros.simulation.physics import Physics
 from asyncppo_ros.simulation.state import allocate, field_shape, ONE_AXIS
 from asyncppo_ros.simulation.task import Task
@@ -75,6 +81,8 @@ class BatchedSimulation:
         self.observation_size = self._observation.size
         self.action_size = self._actions.size
         self._actuators = actuators_of(model, self._actions.joints, self._title)
+        self._controller = controller_of(model, self._actuators)
+        self._commands = self._checked_commands()
         keyframe = require(model, 'key', task.keyframe, self._title) if task.keyframe else -1
         self._settings = settings or RandomizationConfig()
         self._make_state(model, substeps, keyframe, seed)
@@ -147,14 +155,17 @@ class BatchedSimulation:
         Give what the card of an artefact says of the task (JSON types only).
 
         Keys: task, control_dt, observation (entries of `Observation.card`), action
-        (`ActionMap.card`), start_pose (joint to position [rad] or [m]), deployable,
-        simulation_only (names of the terms that no robot can measure), randomization (the
-        settings; empty = none), and critic_observation (entries of what only the critic sees).
+        (`ActionMap.card`), joints (all that a state has, in order), controller (see
+        `model.controller_of`), commands (size, low and high of each, None = no limits),
+        start_pose (joint to position [rad] or [m]), deployable, simulation_only (names of the
+        terms that no robot can measure), randomization (the settings; empty = none), and
+        critic_observation (entries of what only the critic sees).
         """
         return {'task': self.task, 'control_dt': self.control_dt,
                 'observation': self._observation.card(), 'action': self._actions.card(),
                 'critic_observation': self._privileged.card() if self._privileged else [],
-                'start_pose': dict(self._start_pose),
+                'joints': list(self.state.joint_names), 'controller': self._controller,
+                'commands': self._commands, 'start_pose': dict(self._start_pose),
                 'deployable': not self._observation.simulation_only,
                 'simulation_only': list(self._observation.simulation_only),
                 'randomization': randomization.card(self._settings)}
@@ -194,6 +205,7 @@ class BatchedSimulation:
         for index in environments.tolist():
             self._physics.nominal(index)
             self._task.reset(state, index, self._generators[index])
+            self._task.ask(state, index, self._generators[index])
             if self._disturbances:
                 self._disturbances.shift_start(index, self._generators[index], self._joints)
             self._physics.begin(index)
@@ -249,6 +261,20 @@ class BatchedSimulation:
             raise TaskError(f'{self._title}: the action map has control_dt = '
                             f'{actions.control_dt} s, the task {self.control_dt} s')
         return actions
+
+    def _checked_commands(self) -> dict[str, dict[str, Any]]:
+        """Give what the card says of each command."""
+        task = self._task
+        for name, limits in task.command_limits.items():
+            sizes = [np.size(limit) for limit in limits]
+            if sizes != [task.commands.get(name)] * 2:
+                raise TaskError(f'{self._title}: command_limits of {name!r} have {sizes} numbers; '
+                                f'the command has {task.commands.get(name, "no such name")}')
+        unlimited: tuple[Any, Any] = (None, None)
+        return {name: {'size': size, **{
+            side: limit if limit is None else [float(number) for number in limit]
+            for side, limit in zip(('low', 'high'), task.command_limits.get(name, unlimited))}}
+            for name, size in task.commands.items()}
 
     def _checked(self, what: str, value: Any) -> np.ndarray:
         if np.shape(value) != (self.num_envs,):

@@ -1,12 +1,13 @@
 """What a task is: the robot, what it sees, what it may do, and what is asked of it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asyncppo_ros.errors import TaskError
 from asyncppo_ros.robot.actions import ActionMap
+from asyncppo_ros.robot.state import RobotState
 from asyncppo_ros.robot.terms import Term
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ class Task:
     time_limit : float
         Length after which an episode is truncated [s]; 0 = none.
     commands : mapping from str to int
-        Names and sizes of what is asked, kept in ``state.command``; `reset` chooses the values.
+        Names and sizes of what is asked, kept in ``state.command``; `ask` chooses the values.
+    command_limits : mapping from str to (low, high)
+        Between which numbers each number of a command lies in training; on a robot, what people
+        ask is held within them.
     memory : mapping from str to int
         Names and sizes of what the task keeps for each environment in ``state.memory``; zero at
         the start of an episode.
@@ -50,6 +54,7 @@ class Task:
     control_dt: float = 0.02
     time_limit: float = 0.0
     commands: Mapping[str, int] = {}
+    command_limits: Mapping[str, tuple[Sequence[float], Sequence[float]]] = {}
     memory: Mapping[str, int] = {}
     data_fields: tuple[str, ...] = ()
     measures: Mapping[str, str] = {}
@@ -81,11 +86,27 @@ class Task:
         ----------
         state : SimulationState
             ``state.qpos[index]`` and ``state.qvel[index]`` hold the nominal start pose at rest;
-            change them in place, and write ``state.command[name][index]``.
+            change them in place.
         index : int
             The environment.
         rng : numpy Generator
             Of this environment; the only source of random numbers.
+
+        """
+
+    def ask(self, state: 'RobotState', index: int, rng: np.random.Generator) -> None:
+        """
+        Choose what is asked in an episode: write ``state.command[name][index]``.
+
+        A real robot is asked like this as well, where it collects for a training.
+
+        Parameters
+        ----------
+        state : RobotState
+        index : int
+            The environment.
+        rng : numpy Generator
+            As of `reset`, which was called before.
 
         """
 
