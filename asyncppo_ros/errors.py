@@ -8,6 +8,7 @@ What can go wrong, as one tree.
     ├── ResourceError       a file of the package that is not there
     ├── TaskError           a task: unknown, or its model, terms or numbers are wrong
     ├── ArtefactError       a policy file: cut short, altered, or of another robot
+    ├── RobotError          a robot: its URDF or its joints do not fit, or it was stopped
     ├── RunError            a run directory: in use, empty, or of another task
     ├── AddressError        an address that is in use or not allowed
     └── MissingDependency   torch, mujoco, rclpy: which interpreter, and the fix
@@ -34,6 +35,10 @@ class TaskError(UserError):
 
 class ArtefactError(UserError):
     """A policy file is cut short, altered, or does not fit."""
+
+
+class RobotError(UserError):
+    """A robot's URDF or joints do not fit the policy, or its state forbids what is asked."""
 
 
 class RunError(UserError):

@@ -112,6 +112,31 @@ class ActionMap:
                     self._previous + self._largest_change, out=out)
             self._previous[...] = out
 
+    def action(self, command: np.ndarray, state: RobotState, out: np.ndarray) -> None:
+        """
+        Compute from which action in [-1, 1] a command may have come.
+
+        Limits hide what the policy wanted beyond them: of a command at a limit the result is the
+        smallest action that leads there.
+
+        Parameters
+        ----------
+        command : float64 [N, A]
+            In the unit of the interface.
+        state : RobotState
+            N robots, as measured before the command.
+        out : float64 [N, A]
+            Receives the actions; 0 where the scale is 0.
+
+        """
+        np.subtract(command, self.offset, out=out)
+        if self.mode == 'delta':
+            out -= self._measured(state)
+        moves = self.scale != 0.0
+        np.divide(out, self.scale, out=out, where=moves)
+        out[:, ~moves] = 0.0
+        np.clip(out, -1.0, 1.0, out=out)
+
     def reset(self, state: RobotState, rows: Sequence[int] | np.ndarray | slice) -> None:
         """
         Begin new episodes: the rate limit of these robots counts from where they are.

@@ -22,6 +22,8 @@ from asyncppo_ros.robot.signing import is_signature
 
 FORMAT = 'asyncppo-policy'
 FORMAT_VERSION = 1
+# The newest policy in the folder of a run.
+POLICY_FILE = 'policy.safetensors'
 # A header larger than this is not one of ours: refuse it before memory is taken.
 MAX_HEADER = 1 << 20
 DTYPES = {'F32': '<f4', 'F64': '<f8', 'I64': '<i8', 'U8': '|u1'}
@@ -46,6 +48,25 @@ class Artefact:
 
     card: Mapping[str, Any]
     tensors: Mapping[str, np.ndarray]
+
+
+def policy_file(path: str | pathlib.Path) -> pathlib.Path:
+    """
+    Give the file of a policy that is named by itself or by the folder of its run.
+
+    Raises
+    ------
+    ArtefactError
+        There is none.
+
+    """
+    found = pathlib.Path(path).expanduser().absolute()
+    if found.is_dir():
+        found /= POLICY_FILE
+    if not found.is_file():
+        raise ArtefactError(f'policy {path or "(none)"}: there is no file {found}; a .safetensors '
+                            'file or the folder of a run is needed')
+    return found
 
 
 def read_artefact(path: str | pathlib.Path, key: bytes | None = None) -> Artefact:

@@ -164,7 +164,7 @@ def _link_from_card(entry: Mapping[str, Any]) -> Link:
     return Link(**values)
 
 
-def rotation(quaternion: Sequence[float]) -> np.ndarray:
+def rotation(quaternion: Sequence[float] | np.ndarray) -> np.ndarray:
     """Give the rotation matrix [3, 3] of a quaternion w, x, y, z of any length but 0."""
     w, x, y, z = np.asarray(quaternion, dtype=np.float64) / np.linalg.norm(quaternion)
     return np.array([

@@ -96,3 +96,24 @@ def test_refused(settings, message):
 def test_bad_card():
     with pytest.raises(TaskError, match="unexpected keyword argument 'gain'"):
         ActionMap.from_card({'joints': ['a'], 'control_dt': 0.1, 'gain': 1.0})
+
+
+@pytest.mark.parametrize('interface, mode', [('position', 'absolute'), ('position', 'delta'),
+                                             ('velocity', 'delta'), ('effort', 'absolute')])
+def test_the_action_of_a_command_is_found_again(interface, mode):
+    joints = ('a', 'b', 'c')
+    actions = ActionMap(joints, 0.02, interface=interface, mode=mode, offset=(0.1, -2.0, 0.0),
+                        scale=(0.5, 3.0, 0.0))
+    rng = np.random.default_rng(0)
+    state = standing(joints, 3, 20)
+    state.joint_position[...] = rng.normal(size=(20, 3))
+    state.joint_velocity[...] = rng.normal(size=(20, 3))
+    wanted = rng.uniform(-1.0, 1.0, (20, 3))
+    command, found = np.empty((20, 3)), np.empty((20, 3))
+    actions.command(wanted, state, command)
+    actions.action(command, state, found)
+    np.testing.assert_allclose(found[:, :2], wanted[:, :2], atol=1e-12)
+    assert (found[:, 2] == 0.0).all()
+    # Beyond what any action commands it is the nearest one.
+    actions.action(command + 100.0, state, found)
+    assert (found[:, :2] == 1.0).all()
