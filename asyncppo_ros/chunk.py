@@ -59,7 +59,8 @@ class Chunk:
         Time spent collecting the chunk, and waiting in the actor before it was sent [ns].
     observation : float32 [T+1, N, O]
         Raw; row T is what followed the last action.  Where an episode ended after step t,
-        row t+1 is the first observation of the next one.
+        row t+1 is the first observation of the next one, which row T may not know yet: then it
+        is the last of the old one.
     critic_observation : float32 [T+1, N, C]
         Raw terms that only the critic sees, beside `observation`.
     action : float32 [T, N, A]

@@ -194,6 +194,12 @@ class ActorConfig:
     source: str = setting(
         'simulation', 'Where transitions come from: `simulation`, or `robot` = the one behind the '
         'topics of `robot`.', choices=('simulation', 'robot'))
+    reset: str = setting(
+        'start_pose', 'How a robot is brought to the start of an episode: `start_pose` = its '
+        'joints go there slowly, `service` = robot.reset_service is called, `prompt` = a person '
+        'puts it there and presses Enter.', choices=('start_pose', 'service', 'prompt'))
+    robot_namespace: str = setting(
+        '', 'ROS namespace of the topics of the robot of an actor, whose own is that of its run.')
     weight: float = setting(
         1.0, 'Weight of the transitions of this source in the loss, relative to others.',
         low=0.0, high=1000.0)
@@ -355,6 +361,9 @@ class RobotConfig:
     description_topic: str = setting(
         'robot_description', 'Topic of the URDF (std_msgs/String), where there is no urdf file; '
         'empty = no URDF: the limits in the policy alone hold.')
+    reset_service: str = setting(
+        '', 'Service (std_srvs/Trigger) that begins an episode, such as sim_robot/reset; for '
+        'actor.reset = service.')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -434,7 +443,8 @@ class SimRobotConfig:
         False, 'Simulated time stands still until the command of each control step has come; '
         'false = real time.')
     ask: bool = setting(
-        False, 'Also be the operator: publish what the task asks for in each episode.')
+        False, 'Also be the operator: publish what the task asks for in each episode, score it, '
+        'and hold the robot when it has ended.')
     publish_clock: bool = setting(
         False, 'Publish /clock; always on in lockstep.')
     speed: float = setting(1.0, 'Simulated seconds per second, where time is not in lockstep.',

@@ -254,6 +254,21 @@ def usable_cores() -> int:
     return max(1, int(cores))
 
 
+def check_source(config: Config) -> None:
+    """
+    Refuse what an actor with a robot cannot do.
+
+    Raises
+    ------
+    ConfigError
+        It has several environments.
+
+    """
+    if config.actor.source == 'robot' and config.actor.num_envs != 1:
+        raise ConfigError(f'actor.num_envs = {config.actor.num_envs}: must be 1 where '
+                          'actor.source = robot: an actor has one robot')
+
+
 def num_actors(config: Config) -> int:
     """
     Say how many actors this host starts.
@@ -264,9 +279,12 @@ def num_actors(config: Config) -> int:
     Raises
     ------
     ConfigError
-        The batch is smaller than one chunk of every actor.
+        The batch is smaller than one chunk of every actor, or see `check_source`.
 
     """
+    if config.actor.source == 'robot':
+        check_source(config)
+        return 1
     chunk = config.actor.num_envs * config.actor.chunk_length
     most = max(1, config.learner.batch_size // chunk)
     cores = usable_cores()

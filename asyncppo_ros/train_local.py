@@ -173,6 +173,8 @@ class Collector:
         while learner.env_steps + self._dropped.transitions < self._budget:
             chunk = self._rollout.collect(self._policies.next(),
                                           Stamp(self._run_id, 0, 1, self._sequence))
+            if chunk is None:
+                continue
             self._sequence += 1
             self.episodes.add(chunk.episodes)
             self._batcher.offer(chunk, time.monotonic_ns())

@@ -27,6 +27,7 @@ ARGUMENTS = (
     ('num_actors', 'auto', 'actor processes on this host; auto follows the cores'),
     ('first_actor_id', 'auto', 'number of the first actor, unique over all hosts of the run; '
                                'auto = from the name of this host'),
+    ('robot', '', 'settings of a robot: one actor collects from it; empty = simulations'),
     ('python', sys.executable, 'interpreter of the nodes'),
     ('namespace', 'asyncppo', 'ROS namespace of the run'),
 )
@@ -66,6 +67,8 @@ def start(context: LaunchContext) -> list:
                  '--namespace', namespace_of('namespace:=', values['namespace']),
                  '--address', values['learner'], '--num-actors', count,
                  '--first-actor-id', count_of('first_actor_id', first)]
+    if values['robot']:
+        arguments += ['--robot', needed_file('robot', values['robot'])]
     check_nodes(values['python'], config_of('config', config_file))
     supervisor = ExecuteProcess(cmd=node_command(values['python'], 'supervisor', arguments),
                                 name='supervisor', output='screen', sigterm_timeout=STOP_S,

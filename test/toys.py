@@ -3,7 +3,7 @@
 import numpy as np
 
 from asyncppo_ros.chunk import Chunk, Layout, NO_SUCCESS
-from asyncppo_ros.simulation.environment import StepResult
+from asyncppo_ros.simulation.environment import StepMissed, StepResult
 
 TASK = {'task': 'toy', 'control_dt': 0.1, 'deployable': False,
         'observation': [{'name': 'counter', 'size': 3}], 'action': {}, 'start_pose': {}}
@@ -82,6 +82,51 @@ class PrivilegedEnvironment(CountingEnvironment):
 
     def describe(self):
         return {**TASK, 'critic_observation': [{'name': 'clock', 'size': 2}]}
+
+
+class FlakyEnvironment(PrivilegedEnvironment):
+    """
+    One that misses the control steps whose numbers (over all episodes) are in `missed`.
+
+    A missed step changes the world and tells nothing.  Each `reset` begins further episodes, and
+    only it goes on after a miss.  `happened` has what is true of every step that came about, in
+    order: (row before, action, reward, terminated, truncated, row after).
+    """
+
+    def __init__(self, lengths, missed, missed_resets=()):
+        super().__init__(lengths)
+        self.missed, self.missed_resets = set(missed), set(missed_resets)
+        self.steps, self.resets, self.lost = 0, 0, True
+        self.happened = []
+
+    def reset(self, out):
+        self.resets += 1
+        if self.resets - 1 in self.missed_resets:
+            out[:] = -7.0
+            raise StepMissed('nobody put it back')
+        self.episode += 1
+        self.step_in_episode[:] = 0
+        self.lost = False
+        self._write(out)
+        self.row = out.copy()
+
+    def step(self, action, out):
+        assert not self.lost, 'only a reset goes on'
+        self.steps += 1
+        if self.steps - 1 in self.missed:
+            self.lost = True
+            self.step_in_episode += 50
+            # What a step that breaks off leaves behind is none of the chunk's business.
+            out[:] = -7.0
+            raise StepMissed('no joint state came')
+        before = self.row
+        result = super().step(action, out)
+        after = out.copy()
+        after[result.final_index] = result.final_observation
+        self.row = out.copy()
+        self.happened.append((before, action.copy(), result.reward, result.terminated,
+                              result.truncated, after))
+        return result
 
 
 def toy_layout(observation_size=3, action_size=2):

@@ -16,6 +16,7 @@ from asyncppo_ros.acting.rollout import (
 from asyncppo_ros.chunk import Identity, NO_POLICY
 from asyncppo_ros.config import Config
 from asyncppo_ros.policy.snapshot import PolicySnapshot
+from asyncppo_ros.simulation.environment import Environment
 from asyncppo_ros.simulation.registry import make
 from asyncppo_ros.transport.keys import actor_keys
 from asyncppo_ros.transport.messages import Hello, hello
@@ -73,14 +74,17 @@ class Actor:
         Called as often, as a sign of life.
     warn : callable
         Takes one line for people.
+    robot : Environment, optional
+        To collect from instead of simulations; it goes on while nobody acts.
 
     """
 
     def __init__(self, config: Config, actor_id: int,
                  policies_from: Callable[[ZmqChunkSender], PolicySubscriber],
                  should_stop: Callable[[], bool], beat: Callable[[], None],
-                 warn: Callable[[str], None]) -> None:
+                 warn: Callable[[str], None], robot: Environment | None = None) -> None:
         self.config = config
+        self._robot = robot
         self._actor_id = actor_id
         own, learner = config.actor.target_lag, config.learner
         self._cut_lag = cut_lag(learner.target_lag if own < 0 else own, learner.publish_updates) \
@@ -103,20 +107,24 @@ class Actor:
             if self._connect(sender):
                 policies = self._policies_from(sender)
                 policies.run_id = sender.run_id
-                self._collect_until_stopped(self._make_rollout(*sender.source), sender, policies)
+                self._collect_until_stopped(self._make_rollout(sender, policies), sender,
+                                            policies)
         finally:
             sender.close()
 
     def _greeting(self) -> Hello:
         config = self.config
-        sample = make(config.task, 1, config.seed, privileged=config.policy.privileged_critic)
+        sample = self._robot or make(config.task, 1, config.seed,
+                                     privileged=config.policy.privileged_critic)
         try:
             greeting = hello(self._actor_id, layout_of(sample, sends_values(config)),
                              config.actor.num_envs, config.actor.chunk_length)
             return dataclasses.replace(greeting, target_lag=config.actor.target_lag,
-                                       max_policy_lag=config.actor.max_policy_lag)
+                                       max_policy_lag=config.actor.max_policy_lag,
+                                       weight=config.actor.weight)
         finally:
-            sample.close()
+            if sample is not self._robot:
+                sample.close()
 
     def _slots(self, greeting: Hello) -> int:
         learner = self.config.learner
@@ -124,16 +132,21 @@ class Actor:
         return slots_for((lag + 1) * learner.batch_size,
                          greeting.num_envs * greeting.chunk_length)
 
-    def _make_rollout(self, actor_id: int, incarnation: int) -> Rollout:
+    def _make_rollout(self, sender: ZmqChunkSender, policies: PolicySubscriber) -> Rollout:
         """Make the simulations: each start of each actor has random numbers of its own."""
-        config = self.config
-        environment = make(config.task, config.actor.num_envs,
-                           environment_seed(config.seed, actor_id, incarnation),
-                           random_episode_start=config.actor.random_episode_start,
-                           randomization=config.randomization,
-                           privileged=config.policy.privileged_critic)
-        return Rollout(environment, config.actor.chunk_length,
-                       (config.seed, actor_id, incarnation), sends_values(config))
+        config, source = self.config, sender.source
+        if self._robot is not None:
+            environment = self._robot
+            environment.idle = functools.partial(  # type: ignore[attr-defined]
+                self._wait_for_robot, sender, policies)
+        else:
+            environment = make(config.task, config.actor.num_envs,
+                               environment_seed(config.seed, *source),
+                               random_episode_start=config.actor.random_episode_start,
+                               randomization=config.randomization,
+                               privileged=config.policy.privileged_critic)
+        return Rollout(environment, config.actor.chunk_length, (config.seed, *source),
+                       sends_values(config), self._warn)
 
     def _connect(self, sender: ZmqChunkSender) -> bool:
         begun = time.monotonic()
@@ -150,25 +163,47 @@ class Actor:
     def _collect_until_stopped(self, rollout: Rollout, sender: ZmqChunkSender,
                                policies: PolicySubscriber) -> None:
         while not (self._should_stop() or sender.stopped):
-            snapshot = self._next_policy(sender, policies)
+            # To put a robot back to its start takes longer than a policy stays new.
+            ready = rollout.ready()
+            sender.missed_steps = rollout.missed_steps
+            snapshot = self._next_policy(sender, policies) if ready else None
             if snapshot is None:
                 continue
             stamp = Stamp(sender.run_id, *sender.source, sender.next_sequence)
             self._published = sender.newest
             chunk = rollout.collect(
-                snapshot, stamp, functools.partial(self._cut, sender, snapshot.identity),
+                snapshot, stamp, functools.partial(self._cut, sender, policies,
+                                                   snapshot.identity),
                 sender.ledger.stepped, sender.buffer())
-            sender.send(chunk)
+            if chunk is not None:
+                sender.send(chunk)
 
-    def _cut(self, sender: ZmqChunkSender, behaviour: Identity) -> bool:
-        """Between two control steps: keep in touch; end a chunk that must not grow older."""
+    def _keep_in_touch(self, sender: ZmqChunkSender) -> bool:
+        """Show signs of life, hear what is new; say whether to stop."""
         self._beat()
         sender.poll()
+        return self._should_stop() or sender.stopped
+
+    def _wait_for_robot(self, sender: ZmqChunkSender, policies: PolicySubscriber) -> bool:
+        """Use the time in which the robot moves; say whether to stop."""
+        policies.look()
+        return self._keep_in_touch(sender)
+
+    def _cut(self, sender: ZmqChunkSender, policies: PolicySubscriber,
+             behaviour: Identity) -> bool:
+        """Between two control steps: keep in touch; end a chunk that must not grow older."""
         # Only news ends a chunk: one that was begun with less than the newest policy, because
         # that does not arrive, is worth collecting all the same.
-        return (self._should_stop() or sender.stopped
+        return (self._keep_in_touch(sender)
                 or sender.newest > self._published
-                and is_outdated(behaviour, sender.newest, self._cut_lag))
+                and is_outdated(behaviour, sender.newest, self._cut_lag)
+                and (self._robot is None or self._could_go_on(sender, policies)))
+
+    def _could_go_on(self, sender: ZmqChunkSender, policies: PolicySubscriber) -> bool:
+        """Say whether the next chunk could begin at once: a robot does not wait for a policy."""
+        minimum, newest = sender.permit_for(sender.next_sequence + 1), policies.newest
+        return (minimum is not None and newest is not None and newest.identity >= minimum
+                and not is_outdated(newest.identity, sender.newest, self._cut_lag))
 
     def _next_policy(self, sender: ZmqChunkSender,
                      policies: PolicySubscriber) -> PolicySnapshot | None:
@@ -190,5 +225,5 @@ class Actor:
         """Say whether a policy that makes this one outdated must arrive at any moment."""
         if published > self._heard_of:
             self._heard_of, self._heard_at = published, time.monotonic()
-        return is_outdated(have, published, self._cut_lag) \
+        return self._robot is None and is_outdated(have, published, self._cut_lag) \
             and time.monotonic() - self._heard_at < ON_ITS_WAY_S

@@ -15,7 +15,13 @@ from asyncppo_ros.config import Config
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.robot.actions import choices_of
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
-from asyncppo_ros.simulation.environment import critic_rows, Environment, StepResult
+from asyncppo_ros.simulation.environment import (
+    critic_rows,
+    Environment,
+    needs_reset,
+    StepMissed,
+    StepResult,
+)
 from asyncppo_ros.transport.payload import ChunkBuffer
 
 
@@ -57,19 +63,29 @@ class Rollout:
     Parameters
     ----------
     environment : Environment
-        Resets itself.
+        Resets itself, or is reset between two chunks: see `ready`.
     chunk_length : int
         T, the most control steps of a chunk.
     seed : int or sequence of int
         Of the exploration noise.
     values : bool
         Send values of the critic that comes with the policy.
+    warn : callable
+        Takes one line for people.
+
+    Attributes
+    ----------
+    missed_steps : int
+        Control steps, and resets, that did not come about.
 
     """
 
     def __init__(self, environment: Environment, chunk_length: int,
-                 seed: int | tuple[int, ...], values: bool = False) -> None:
+                 seed: int | tuple[int, ...], values: bool = False,
+                 warn: Callable[[str], None] = lambda text: None) -> None:
         self.environment = environment
+        self.missed_steps = 0
+        self._warn = warn
         self.chunk_length = chunk_length
         self.layout = layout_of(environment, values)
         self._rng = np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed)))
@@ -79,18 +95,41 @@ class Rollout:
         self._command = np.empty(shape, np.float32)
         self._observation = np.empty(
             (environment.num_envs, environment.observation_size), np.float32)
-        environment.reset(self._observation)
+        self._begun = False
         self._critic_rows = critic_rows(environment)
         self._critic: NumpyCritic | None = None
         self._policy: NumpyPolicy | None = None
         self._snapshot: PolicySnapshot | None = None
 
+    def ready(self) -> bool:
+        """
+        Begin an episode where none goes on; it may take long: choose the policy afterwards.
+
+        Returns
+        -------
+        bool
+            False = it did not come about (`StepMissed`): try again.
+
+        """
+        if self._begun and not needs_reset(self.environment):
+            return True
+        try:
+            self.environment.reset(self._observation)
+        except StepMissed as missed:
+            self._miss(missed)
+            return False
+        self._begun = True
+        return True
+
     def collect(self, snapshot: PolicySnapshot, stamp: Stamp,
                 cut: Callable[[], bool] = lambda: False,
                 stepped: Callable[[int], None] = lambda transitions: None,
-                memory: np.ndarray | None = None) -> Chunk:
+                memory: np.ndarray | None = None) -> Chunk | None:
         """
         Act for up to T control steps under one policy.
+
+        A step that was missed is not part of the chunk, which ends before it.  The step before
+        it counts as truncated: its episode ends with the observation that followed it.
 
         Parameters
         ----------
@@ -106,10 +145,12 @@ class Rollout:
 
         Returns
         -------
-        Chunk
-            T' ≤ T steps.
+        Chunk or None
+            T' ≤ T steps; None = not even the first came about.
 
         """
+        if not self.ready():
+            return None
         policy = self._policy_of(snapshot)
         begun = time.monotonic_ns()
         num_envs = self.environment.num_envs
@@ -123,7 +164,12 @@ class Rollout:
             self._exploration.act(
                 policy, buffer.observation[steps], steps, buffer.behaviour_parameters[steps],
                 buffer.action[steps], self._command)
-            result = self.environment.step(self._command, buffer.observation[steps + 1])
+            try:
+                result = self.environment.step(self._command, buffer.observation[steps + 1])
+            except StepMissed as missed:
+                self._miss(missed)
+                ends.interrupt(buffer, steps)
+                break
             if self.layout.critic_size:
                 buffer.critic_observation[steps + 1] = self._critic_rows
             buffer.reward[steps] = result.reward
@@ -132,8 +178,10 @@ class Rollout:
             ends.add(steps, result)
             steps += 1
             stepped(num_envs)
-            if cut():
+            if cut() or needs_reset(self.environment):
                 break
+        if steps == 0:
+            return None
         self._observation[:] = buffer.observation[steps]
         buffer.behaviour_log_prob[:steps] = self._exploration.score(
             policy, buffer.behaviour_parameters[:steps], buffer.action[:steps])
@@ -144,6 +192,12 @@ class Rollout:
                     'collecting_ns': time.monotonic_ns() - begun, 'waiting_ns': 0}
         return buffer.finish(integers, final_observation, ends.final_index(), ends.episodes(),
                              steps, final_critic_observation, final_value)
+
+    def _miss(self, missed: StepMissed) -> None:
+        """Count what did not come about; the next chunk begins with a reset."""
+        self.missed_steps += 1
+        self._begun = False
+        self._warn(str(missed))
 
     def _judge(self, buffer: ChunkBuffer, steps: int, final_observation: np.ndarray,
                final_critic_observation: np.ndarray) -> np.ndarray | None:
@@ -172,13 +226,27 @@ class _Ends:
         self._episodes: list[np.ndarray] = []
 
     def add(self, step: int, result: StepResult) -> None:
-        index = result.final_index
-        if len(index):
-            self._index.append(np.stack((np.full(len(index), step), index), axis=1))
-            self._observation.append(result.final_observation.copy())
-            self._critic_observation.append(result.final_critic_observation.copy())
+        self._truncated(step, result.final_index, result.final_observation,
+                        result.final_critic_observation)
         if len(result.episodes):
             self._episodes.append(result.episodes.copy())
+
+    def interrupt(self, buffer: ChunkBuffer, steps: int) -> None:
+        """Let the last of `steps` steps be truncated wherever the episode goes on after it."""
+        if steps == 0:
+            return
+        last = steps - 1
+        index = np.flatnonzero(~(buffer.terminated[last] | buffer.truncated[last]))
+        buffer.truncated[last, index] = True
+        self._truncated(last, index, buffer.observation[steps, index],
+                        buffer.critic_observation[steps, index])
+
+    def _truncated(self, step: int, index: np.ndarray, observation: np.ndarray,
+                   critic_observation: np.ndarray) -> None:
+        if len(index):
+            self._index.append(np.stack((np.full(len(index), step), index), axis=1))
+            self._observation.append(observation.copy())
+            self._critic_observation.append(critic_observation.copy())
 
     def final_index(self) -> np.ndarray:
         return np.concatenate(self._index).astype(np.int32) if self._index \

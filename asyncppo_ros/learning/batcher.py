@@ -33,6 +33,8 @@ class ReceivedChunk(NamedTuple):
         Version of the learner at which it should be consumed.
     max_policy_lag : int
         It is dropped when it is older [versions].
+    weight : float
+        Of its transitions in the loss, relative to those of other sources.
 
     """
 
@@ -41,6 +43,7 @@ class ReceivedChunk(NamedTuple):
     transport_ns: int
     due: int
     max_policy_lag: int
+    weight: float = 1.0
 
 
 class MeasuredChunk(NamedTuple):
@@ -116,6 +119,8 @@ class ConsumedChunks(NamedTuple):
     sample_age : SampleAge
     measured : tuple of MeasuredChunk
         The same, chunk by chunk.
+    weights : tuple of float
+        Of each chunk in the loss, relative to the others.
 
     """
 
@@ -125,6 +130,7 @@ class ConsumedChunks(NamedTuple):
     lag_gradient_steps: Spread
     sample_age: SampleAge
     measured: tuple[MeasuredChunk, ...]
+    weights: tuple[float, ...]
 
 
 def policy_lag(chunk: Chunk, current: Identity) -> int | None:
@@ -179,7 +185,8 @@ class Batcher:
         return self._transitions
 
     def offer(self, chunk: Chunk, received_ns: int, transport_ns: int = 0,
-              target_lag: int = 0, max_policy_lag: int | None = None) -> None:
+              target_lag: int = 0, max_policy_lag: int | None = None,
+              weight: float = 1.0) -> None:
         """
         Add a checked chunk; never waits (permits or the capacity bound how much there is).
 
@@ -194,11 +201,13 @@ class Batcher:
             Limit of its source [versions]: says when it is due.
         max_policy_lag : int, optional
             Bound of its source alone [versions].
+        weight : float
+            Of its source in the loss.
 
         """
         bound = self.max_policy_lag if max_policy_lag is None else max_policy_lag
         received = ReceivedChunk(chunk, received_ns, transport_ns,
-                                 chunk.policy_version + target_lag, bound)
+                                 chunk.policy_version + target_lag, bound, weight)
         with self._arrived:
             # Nearly always at the end.
             insort_right(self._queue, received, key=_due)
@@ -286,7 +295,7 @@ class Batcher:
             Spread.of([one.lag_versions for one in measured]),
             Spread.of([one.lag_gradient_steps for one in measured]),
             SampleAge(*(Spread.of(part) for part in (*parts.T, parts.sum(1)))),
-            measured)
+            measured, tuple(received.weight for received in taken))
 
 
 def _due(received: ReceivedChunk) -> int:

@@ -65,6 +65,8 @@ class Samples(NamedTuple):
         Of the critic, in its own unit.
     lag : float32 [B]
         Of the policy that acted [versions].
+    weight : float32 [B] or None
+        Of their sources in the loss; None = all are equal.
 
     """
 
@@ -75,6 +77,7 @@ class Samples(NamedTuple):
     advantage: Tensor
     target: Tensor
     lag: Tensor
+    weight: Tensor | None = None
 
 
 class Learner:
@@ -151,7 +154,8 @@ class Learner:
         return Identity(self.generation, self.policy_version)
 
     def update(self, chunks: Sequence[Chunk],
-               should_stop: Callable[[], bool] = lambda: False) -> dict[str, float]:
+               should_stop: Callable[[], bool] = lambda: False,
+               weights: Sequence[float] = ()) -> dict[str, float]:
         """
         Make all epochs over the transitions of some chunks.
 
@@ -161,6 +165,8 @@ class Learner:
             Checked and admitted.
         should_stop : callable, optional
             Asked between gradient steps: True ends the update early, as a shorter one.
+        weights : sequence of float, optional
+            Of each chunk in the loss, relative to the others; none = all are equal.
 
         Returns
         -------
@@ -178,7 +184,8 @@ class Learner:
         try:
             for chunk in chunks:
                 _check_finite(chunk)
-            segments = [self._segment(chunk) for chunk in chunks]
+            segments = [self._segment(chunk)._replace(weight=weight) for chunk, weight
+                        in zip(chunks, weights or (1.0,) * len(chunks), strict=True)]
             metrics = self._optimize(segments, should_stop)
             self._check_state()
         except BadBatch:
@@ -326,13 +333,15 @@ class Learner:
         if self.ppo.normalize_advantage:
             advantage = _normalized_advantage(advantage)
         return Samples(batch.observation, batch.critic_observation, batch.action, reference,
-                       weight * advantage, self._critic_target(estimates.value_target), batch.lag)
+                       weight * advantage, self._critic_target(estimates.value_target), batch.lag,
+                       batch.weight)
 
     def _minibatches(self, samples: 'Samples') -> Iterator['Samples']:
         # Shuffled as a whole, so that each minibatch is a view.
         order = on_device(torch.randperm(len(samples.action), generator=self.generator).numpy(),
                           self.device)
-        pieces = [tensor[order].split(self.ppo.minibatch_size) for tensor in samples]
+        pieces = [tensor[order].split(self.ppo.minibatch_size) for tensor in samples
+                  if tensor is not None]
         return (Samples(*parts) for parts in zip(*pieces))
 
     def _gradient_step(self, samples: 'Samples') -> Tensor:
@@ -344,10 +353,13 @@ class Learner:
         ratio = torch.exp(log_ratio)
         clip_ratio = ppo.clip_ratio * self._schedule(ppo.clip_schedule)
         dual_clip = losses.dual_clip_by_lag(ppo.dual_clip, samples.lag, ppo.dual_clip_above_lag)
-        policy_loss = -self._objective(ratio, samples.advantage, clip_ratio, dual_clip).mean()
+        policy_loss = -losses.weighted_mean(
+            self._objective(ratio, samples.advantage, clip_ratio, dual_clip), samples.weight)
         value = self.network.value(samples.observation, samples.critic_observation)
-        value_loss = losses.value_loss(value, samples.target).mean()
-        entropy = self.network.distribution.entropy(parameters).mean()
+        value_loss = losses.weighted_mean(losses.value_loss(value, samples.target),
+                                          samples.weight)
+        entropy = losses.weighted_mean(self.network.distribution.entropy(parameters),
+                                       samples.weight)
         loss = (policy_loss + ppo.value_coefficient * value_loss
                 - ppo.entropy_coefficient * self._schedule(ppo.entropy_schedule) * entropy)
         self.optimizer.zero_grad(set_to_none=True)

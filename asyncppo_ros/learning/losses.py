@@ -164,6 +164,25 @@ def value_loss(value: Tensor, value_target: Tensor) -> Tensor:
     return 0.5 * (value - value_target).square()
 
 
+def weighted_mean(values: Tensor, weight: Tensor | None) -> Tensor:
+    """
+    Give the mean of samples whose sources do not all count the same.
+
+        Σ w x / Σ w:  the mean of w x, with weights of mean 1
+
+    Parameters
+    ----------
+    values : float32 [B]
+    weight : float32 [B] or None
+        Not negative; None = all are equal.  Where all are 0 the mean is 0, and has no gradient.
+
+    """
+    if weight is None:
+        return values.mean()
+    _check_shapes(values=values, weight=weight)
+    return (weight / weight.mean().clamp(min=torch.finfo(weight.dtype).tiny) * values).mean()
+
+
 def approx_kl(log_ratio_: Tensor) -> Tensor:
     """
     Estimate KL(μ ‖ π) from samples of μ: mean of (ρ - 1) - log ρ, never negative.

@@ -115,6 +115,8 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'chunks_cut': ('chunks', 'Chunks that an actor ended early, so that they do not get too '
                                  'old.'),
         'chunks_refused': ('chunks', 'Chunks refused by a check.'),
+        'missed_steps': ('control steps', 'Control steps and resets of robots that did not come '
+                                          'about: they are in no chunk and in no books.'),
         'connections_refused': ('connections', 'Connections refused for their keys.'),
         'transitions_under_way': ('transitions', 'Permitted or received, and not yet consumed: '
                                                  'what the lag is bounded by.'),

@@ -184,7 +184,7 @@ class Training:
         for chunk in batch.chunks:
             self._episodes.add(chunk.episodes)
         try:
-            metrics = self.learner.update(batch.chunks, should_stop)
+            metrics = self.learner.update(batch.chunks, should_stop, batch.weights)
             self._slow_down(time.monotonic() - begun, should_stop)
         except BadBatch as error:
             self._refuse(batch, error)

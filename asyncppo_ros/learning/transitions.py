@@ -29,6 +29,8 @@ class Segment(NamedTuple):
         Normalized; what only the critic sees.
     final_critic_observation : float32 [K, C]
         Normalized.
+    weight : float
+        Of its transitions in the loss, relative to those of other chunks.
 
     """
 
@@ -38,6 +40,7 @@ class Segment(NamedTuple):
     final_observation: Tensor
     critic_observation: Tensor
     final_critic_observation: Tensor
+    weight: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,6 +60,8 @@ class Transitions:
     behaviour_parameters : float32 [M, P]
     lag : float32 [M]
         Of the policy that acted [versions].
+    weight : float32 [M] or None
+        In the loss; None = all are equal.
 
     """
 
@@ -66,6 +71,7 @@ class Transitions:
     behaviour_log_prob: Tensor
     behaviour_parameters: Tensor
     lag: Tensor
+    weight: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.action)
@@ -128,7 +134,18 @@ def join(segments: Sequence[Segment]) -> Transitions:
         behaviour_log_prob=joined([chunk.behaviour_log_prob for chunk in chunks]),
         behaviour_parameters=joined([chunk.behaviour_parameters for chunk in chunks]),
         lag=joined([np.full(segment.chunk.reward.shape, segment.lag, np.float32)
-                    for segment in segments]))
+                    for segment in segments]),
+        weight=_weights(segments, joined))
+
+
+def _weights(segments: Sequence[Segment],
+             joined: Callable[[Sequence[np.ndarray]], Tensor]) -> Tensor | None:
+    weights = [segment.weight for segment in segments]
+    # Equal weights cost nothing; zeros are not equal to ones: they are to teach nothing.
+    if min(weights) == max(weights) > 0.0:
+        return None
+    return joined([np.full(segment.chunk.reward.shape, segment.weight, np.float32)
+                   for segment in segments])
 
 
 def estimate(segments: Sequence[Segment],

@@ -2,18 +2,19 @@
 Actor process: a ROS 2 node where policies come from the topic, else a plain process.
 
 With ``transport.policies: zmq`` rclpy is never imported, so that any host with MuJoCo and ZeroMQ
-can collect.  The command line is that of a node in both cases.
+can collect; from a robot only a node can.  The command line is that of a node in both cases.
 """
 
 import argparse
 from collections.abc import Sequence
 import os
+import signal
 import sys
 from typing import Any
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ConfigError
-from asyncppo_ros.nodes.process import StopRequest, SupervisorHeartbeat
+from asyncppo_ros.nodes.process import die_with_parent, StopRequest, SupervisorHeartbeat
 from asyncppo_ros.run import resolve
 from asyncppo_ros.settings import read_yaml
 
@@ -30,10 +31,15 @@ def run(arguments: list[str], stop: StopRequest) -> int:
     parser.add_argument('--actor-id', type=int, default=0,
                         help='number of this actor, unique in the run (default 0)')
     actor_id = parser.parse_args(own).actor_id
-    os.nice(NICENESS)
     given = given_settings(ros)
-    if given.get('transport.policies') == 'zmq':
-        return _collect_without_ros(resolve(given), actor_id, stop)
+    # A robot waits for nobody, and is reached by ROS wherever the policies come from.
+    if given.get('actor.source') == 'robot':
+        # Even where the supervisor dies the robot is to be stopped in good order.
+        die_with_parent(signal.SIGTERM)
+    else:
+        os.nice(NICENESS)
+        if given.get('transport.policies') == 'zmq':
+            return _collect_without_ros(resolve(given), actor_id, stop)
     from asyncppo_ros.nodes import actor_node
     return actor_node.run(actor_id, arguments, stop)
 

@@ -1,4 +1,4 @@
-"""Actor node: the newest policy acts in many simulations; chunks go to the learner."""
+"""Actor node: the newest policy acts in simulations or on a robot; chunks go to the learner."""
 
 from rclpy.node import Node
 
@@ -9,6 +9,9 @@ from asyncppo_ros.nodes.parameters import read_config
 from asyncppo_ros.nodes.policy_topic import RosPolicySubscriber
 from asyncppo_ros.nodes.process import StopRequest, SupervisorHeartbeat
 from asyncppo_ros.robot.signing import signing_key
+from asyncppo_ros.run import check_source
+from asyncppo_ros.simulation.environment import Environment
+from asyncppo_ros.transport.policy_channel import PolicySubscriber
 from asyncppo_ros.transport.policy_fetch import PolicyFallback, ZmqPolicySubscriber
 from asyncppo_ros.transport.sender import ZmqChunkSender
 
@@ -28,19 +31,34 @@ class ActorNode(Node):
     def __init__(self, actor_id: int, stop: StopRequest) -> None:
         super().__init__(f'actor_{actor_id}', automatically_declare_parameters_from_overrides=True)
         self.config: Config = read_config(self)
+        check_source(self.config)
         self._key = signing_key(self.config.transport.keys)
         self._topic = RosPolicySubscriber(self, self._key)
+        self._robot = self._find_robot()
         self._actor = Actor(self.config, actor_id, self._policies_from, stop,
-                            SupervisorHeartbeat().beat, self.get_logger().warning)
+                            SupervisorHeartbeat().beat, self.get_logger().warning, self._robot)
 
     def collect(self) -> None:
         """Collect and send chunks until the learner or a signal ends it."""
-        self._actor.collect()
+        try:
+            self._actor.collect()
+        finally:
+            if self._robot is not None:
+                self._robot.close()
 
-    def _policies_from(self, sender: ZmqChunkSender) -> PolicyFallback:
+    def _find_robot(self) -> Environment | None:
+        if self.config.actor.source != 'robot':
+            return None
+        from asyncppo_ros.nodes.robot_environment import RobotEnvironment
+        return RobotEnvironment(self.config, bool(self.get_parameter('use_sim_time').value))
+
+    def _policies_from(self, sender: ZmqChunkSender) -> PolicySubscriber:
         """Take the topic, and where that is silent the line that the chunks go over."""
         warn = self.get_logger().warning
-        return PolicyFallback(self._topic, ZmqPolicySubscriber(sender, self._key, warn), sender,
+        fetched = ZmqPolicySubscriber(sender, self._key, warn)
+        if self.config.transport.policies == 'zmq':
+            return fetched
+        return PolicyFallback(self._topic, fetched, sender,
                               self.config.transport.policy_timeout_s, warn)
 
 

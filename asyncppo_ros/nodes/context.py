@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 import contextlib
+import threading
 from typing import TypeVar
 
 import rclpy
-from rclpy.executors import SingleThreadedExecutor
+from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
@@ -42,3 +43,32 @@ def running(make: Callable[[], NodeT], arguments: list[str]) -> Iterator[NodeT]:
             executor.shutdown()
     finally:
         rclpy.try_shutdown()
+
+
+class Spinner:
+    """
+    Spins an executor in a thread of its own until told to stop.
+
+    Parameters
+    ----------
+    executor : Executor
+    name : str
+        Of the thread.
+
+    """
+
+    def __init__(self, executor: Executor, name: str) -> None:
+        self._executor = executor
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._spin, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        self._thread.join(timeout=2.0)
+
+    def _spin(self) -> None:
+        with contextlib.suppress(ExternalShutdownException):
+            while not self._stopping.is_set():
+                self._executor.spin_once(timeout_sec=0.1)

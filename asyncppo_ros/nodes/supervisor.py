@@ -32,7 +32,7 @@ from asyncppo_ros.nodes.process import (
     signals_held_back,
     StopRequest,
 )
-from asyncppo_ros.run import num_actors
+from asyncppo_ros.run import check_source, num_actors
 from asyncppo_ros.settings import build, read_yaml
 
 FIRST_PAUSE_S = 0.5
@@ -44,6 +44,26 @@ STARTUP_S = 120.0
 STACK_DUMP_S = 1.0
 STOP_S = 3.0
 POLL_S = 0.1
+# What an actor with a robot is, whatever the settings of the run say.
+ONE_ROBOT = {'actor.source': 'robot', 'actor.num_envs': 1}
+
+
+def robot_settings(file: str) -> dict[str, Any]:
+    """
+    Read what a file of a robot changes in the settings of a run; '' = no robot.
+
+    Raises
+    ------
+    ConfigError
+        It cannot be read.
+
+    """
+    if not file:
+        return {}
+    values = {**read_yaml(file), **ONE_ROBOT}
+    # ROS's own: the node reads it from the file.
+    values.pop('use_sim_time', None)
+    return values
 
 
 class Actor:
@@ -228,13 +248,22 @@ def run(arguments: list[str], stop: StopRequest) -> int:
                         help='number of the first actor; unique over all hosts of a run')
     parser.add_argument('--address', default='',
                         help='of the learner, where it is not as in the settings')
+    parser.add_argument('--robot', default='',
+                        help='settings of a robot: the one actor collects from it')
     own = parser.parse_args(arguments)
-    config = build(Config, read_yaml(own.params_file))
+    robot = robot_settings(own.robot)
+    config = build(Config, {**read_yaml(own.params_file), **robot})
+    check_source(config)
     count = own.num_actors or num_actors(config)
     if count < 1:
         raise UserError(f'--num-actors {own.num_actors}: must be at least 1, or 0 (auto)')
+    if count > 1 and config.actor.source == 'robot':
+        raise UserError(f'--num-actors {own.num_actors}: must be 1 where actor.source = robot')
     ros = ['--ros-args', '--params-file', own.params_file,
            '-r', f'__ns:=/{own.namespace.strip("/")}']
+    if own.robot:
+        ros += ['--params-file', own.robot]
+        ros += [text for name, value in ONE_ROBOT.items() for text in ('-p', f'{name}:={value}')]
     if own.address:
         ros += ['-p', f'transport.address:={own.address}']
     command = [sys.executable, '-m', 'asyncppo_ros.nodes.main', 'actor', *ros]

@@ -59,13 +59,13 @@ class CartpoleSwingup(Task):
 
     def reward(self, state: SimulationState, action: np.ndarray) -> np.ndarray:
         """Give upright · centred · slow · gentle, each in [0, 1], as dm_control's swing-up."""
-        height = -np.cos(state.qpos[:, _POLE])
+        height = -np.cos(state.joint_position[:, _POLE])
         memory = state.memory['upright_steps'][:, 0]
         memory += 1.0
         memory *= height > _UPRIGHT
         upright = (1.0 + height) / 2.0
-        centred = (1.0 + _near_zero(state.qpos[:, _CART] / _RAIL_MARGIN)) / 2.0
-        slow = (1.0 + _near_zero(state.qvel[:, _POLE] / _SPEED_MARGIN)) / 2.0
+        centred = (1.0 + _near_zero(state.joint_position[:, _CART] / _RAIL_MARGIN)) / 2.0
+        slow = (1.0 + _near_zero(state.joint_velocity[:, _POLE] / _SPEED_MARGIN)) / 2.0
         gentle = (4.0 + np.maximum(0.0, 1.0 - np.square(action[:, 0]))) / 5.0
         return upright * centred * slow * gentle
 

@@ -8,6 +8,14 @@ import numpy as np
 _NO_CRITIC = np.empty((0, 0), np.float32)
 
 
+class StepMissed(Exception):  # noqa: N818 - it happens to a robot, and is no mistake
+    """
+    A control step, or a reset, did not come about; the text says why.
+
+    What was measured before it is true, and nothing is known of what followed.
+    """
+
+
 class StepResult(NamedTuple):
     """
     What one control step of N environments gave.
@@ -55,6 +63,12 @@ class Environment(Protocol):
     critic_observation : float32 [N, C], optional
         What only the critic sees of each environment; written anew, in place, by `reset` and
         `step`.  An environment without it has C = 0 (see `critic_rows`).
+    needs_reset : bool, optional
+        The episode has ended, and the next one begins only with `reset`, which may take as long
+        as people take; until then the observation is the last of the episode.  An environment
+        without it resets itself (see `needs_reset`).
+    idle : callable, optional
+        Of an environment that waits in `reset` and `step`: called meanwhile; True = give up.
 
     """
 
@@ -65,7 +79,15 @@ class Environment(Protocol):
     control_dt: float
 
     def reset(self, out: np.ndarray) -> None:
-        """Begin an episode in every environment; write float32 [N, O] to `out`."""
+        """
+        Begin an episode in every environment; write float32 [N, O] to `out`.
+
+        Raises
+        ------
+        StepMissed
+            It did not come about.
+
+        """
 
     def step(self, action: np.ndarray, out: np.ndarray) -> StepResult:
         """
@@ -78,6 +100,11 @@ class Environment(Protocol):
         out : float32 [N, O]
             Receives the observation of each environment after the step; of a new episode
             where the old one ended.
+
+        Raises
+        ------
+        StepMissed
+            A real world was late or silent.  Only `reset` goes on from there.
 
         """
 
@@ -92,3 +119,8 @@ def critic_rows(environment: Environment) -> np.ndarray:
     """Give what only the critic sees of each environment, float32 [N, C]: always one array."""
     rows: np.ndarray | None = getattr(environment, 'critic_observation', None)
     return np.empty((environment.num_envs, 0), np.float32) if rows is None else rows
+
+
+def needs_reset(environment: Environment) -> bool:
+    """Say whether no step can be made before the next `reset`."""
+    return bool(getattr(environment, 'needs_reset', False))

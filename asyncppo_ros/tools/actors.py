@@ -1,4 +1,8 @@
-"""``asyncppo actors``: further actors for a run, on any host with MuJoCo; ROS is not needed."""
+"""
+``asyncppo actors``: further actors for a run, on any host with MuJoCo.
+
+ROS is needed for a robot only.
+"""
 
 import argparse
 import dataclasses
@@ -30,11 +34,16 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     parser.add_argument('--first-actor-id', type=int, default=-1,
                         help='number of the first one, unique over all hosts of the run (default: '
                         'from the name of this host)')
+    parser.add_argument('--robot', default='', metavar='FILE',
+                        help='settings of a robot behind ROS 2 topics: one actor collects from it '
+                        'instead of from simulations')
     own, given = split_settings(parser, arguments)
     if own.address:
         given['transport.address'] = own.address
-    config = resolve({**given, 'transport.policies': 'zmq'}, own.config)
-    require(NEEDED)
+    from asyncppo_ros.nodes import supervisor
+    robot = supervisor.robot_settings(own.robot)
+    config = resolve({**robot, **given, 'transport.policies': 'zmq'}, own.config)
+    require((*NEEDED, 'rclpy') if config.actor.source == 'robot' else NEEDED)
     check_task(config.task, config.seed)
     _check_keys(config.transport.keys)
     first = first_actor_id() if own.first_actor_id < 0 else own.first_actor_id
@@ -44,9 +53,8 @@ def main(arguments: list[str], stop: StopRequest) -> int:
         file = pathlib.Path(folder) / 'config.yaml'
         # What belongs to the learner's folder, which another host does not have.
         write_yaml(dataclasses.replace(config, run_dir=''), file)
-        from asyncppo_ros.nodes import supervisor
         return supervisor.run(['--params-file', str(file), '--num-actors', str(own.num_actors),
-                               '--first-actor-id', str(first)], stop)
+                               '--first-actor-id', str(first), '--robot', own.robot], stop)
 
 
 def _check_keys(keys: str) -> None:

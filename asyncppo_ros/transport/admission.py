@@ -11,6 +11,8 @@ from asyncppo_ros.transport.payload import ChunkBuffer
 
 # Where no batch says how large a chunk may be.
 MAX_TRANSITIONS = 1 << 20
+# As the setting actor.weight has it.
+MAX_WEIGHT = 1000.0
 
 
 class LagLimits(NamedTuple):
@@ -85,6 +87,8 @@ def why_refused(hello: Hello, run_id: int, layout: Layout,
                 f"{max_transitions}, the learner's learner.batch_size")
     if hello.actor_id < 0 or hello.incarnation < 0 or hello.next_sequence < 0:
         return 'actor_id, incarnation and next_sequence must not be negative'
+    if not 0.0 <= hello.weight <= MAX_WEIGHT:
+        return f'actor.weight = {hello.weight}: must be within [0, {MAX_WEIGHT:g}]'
     return _why_limits_refused(hello, limits)
 
 

@@ -208,6 +208,11 @@ class Intake:
         with self._lock:
             return dict(self._reception.gaps)
 
+    def missed_steps(self) -> int:
+        """Count the control steps that did not come about, of all actors, also of those gone."""
+        with self._lock:
+            return sum(self._reception.missed_steps.values())
+
     def books_state(self) -> dict[str, Any]:
         """Give the books for a checkpoint."""
         with self._lock:

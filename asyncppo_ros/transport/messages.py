@@ -14,6 +14,7 @@ by the bytes of the policy.  Bodies are JSON objects whose fields, types and ran
 from collections.abc import Sequence
 import dataclasses
 import json
+import math
 import os
 import socket
 from typing import Any
@@ -22,7 +23,7 @@ from asyncppo_ros.chunk import Identity, Layout
 from asyncppo_ros.errors import CodecError
 from asyncppo_ros.learning.ledger import Counters
 
-PROTOCOL = 3
+PROTOCOL = 4
 MAX_BODY = 65536
 MAX_INTEGER = 2 ** 62
 
@@ -45,6 +46,8 @@ class Hello:
         What the ring begins with, so that the learner knows that it found the right memory.
     target_lag, max_policy_lag : int
         Limits of this source alone [versions]; -1 = the learner's.
+    weight : float
+        Of its transitions in the loss, relative to those of others.
 
     """
 
@@ -70,6 +73,7 @@ class Hello:
     ring_token: str = ''
     target_lag: int = -1
     max_policy_lag: int = -1
+    weight: float = 1.0
 
     @property
     def layout(self) -> Layout:
@@ -153,6 +157,8 @@ class Heartbeat(Counters):
         Time this actor has waited for permits and policies so far [ns].
     policy_silent_ms : int
         For how long the policy channel has not brought what the learner has published [ms].
+    missed_steps : int
+        Control steps of this incarnation that did not come about; see `StepMissed`.
 
     """
 
@@ -160,6 +166,7 @@ class Heartbeat(Counters):
     handed: int = 0
     waited_ns: int = 0
     policy_silent_ms: int = 0
+    missed_steps: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,5 +298,8 @@ def _fits(kind: type, values: Any) -> bool:
             return False
         # -1 stands for "no policy yet".
         if isinstance(value, int) and not -1 <= value < MAX_INTEGER:
+            return False
+        # JSON as Python reads it has NaN and infinities.
+        if isinstance(value, float) and not math.isfinite(value):
             return False
     return True

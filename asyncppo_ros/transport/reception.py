@@ -77,6 +77,8 @@ class Reception:
         Takes what the transport is to send.
     gaps : Counter
         source → chunks that were lost on the way.
+    missed_steps : Counter
+        source → control steps that did not come about.
     newest : Identity
         The newest published policy.
 
@@ -87,6 +89,7 @@ class Reception:
         self.post: Post = lambda peer, message, payload=None: None
         self.refusals = RefusalLog(warn)
         self.gaps: Counter[Source] = Counter()
+        self.missed_steps: Counter[Source] = Counter()
         self.chunks_received = 0
         self.chunks_from_rings = 0
         self.chunks_cut = 0
@@ -277,6 +280,7 @@ class Reception:
             return
         self._books.claimed(known.source, message)
         known.note(message)
+        self.missed_steps[known.source] = message.missed_steps
         self.post(peer, messages.Pong(message.sent_ns, message.handed,
                                       self._books.expected(known.source), *self.newest))
         # Repeated, because the messages that brought them first may be lost.
@@ -331,7 +335,8 @@ class Reception:
         if chunk.reward.shape[0] < known.hello.chunk_length:
             self.chunks_cut += 1
         self._batcher.offer(chunk, received_ns, notice.transport_ns,
-                            self._permits.target_lag_of(known.source), known.max_policy_lag)
+                            self._permits.target_lag_of(known.source), known.max_policy_lag,
+                            known.hello.weight)
         self.tell(self._permits.received(known.source, chunk.sequence, chunk.transitions))
 
     def _check_sequence(self, known: _Peer, notice: ChunkNotice) -> None:

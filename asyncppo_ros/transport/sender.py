@@ -65,6 +65,7 @@ class ZmqChunkSender(ChunkSender):
         self.welcomed = False
         self.waited_ns = 0
         self.policy_silent_ms = 0
+        self.missed_steps = 0
         self.on_news: Callable[[], None] = lambda: None
         self._policy: bytes | None = None
         self._hello = hello
@@ -216,7 +217,7 @@ class ZmqChunkSender(ChunkSender):
             self._transmit(encode(messages.Heartbeat(
                 **vars(self.ledger.counters), sent_ns=time.monotonic_ns(),
                 handed=self._pending.handed, waited_ns=self.waited_ns,
-                policy_silent_ms=self.policy_silent_ms)))
+                policy_silent_ms=self.policy_silent_ms, missed_steps=self.missed_steps)))
             self._heartbeat_at = now + self._heartbeat_s
 
     def _say_hello(self) -> bool:

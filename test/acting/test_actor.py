@@ -30,6 +30,7 @@ class Script:
     """Sender, policies and rollout in one: the learner publishes after so many control steps."""
 
     run_id, source, stopped, waited_ns = 7, (3, 1), False, 0
+    missed_steps = 0
 
     def __init__(self, publish_at, chunks, behind=0):
         self.publish_at, self.chunks, self.behind = dict(publish_at), chunks, behind
@@ -50,6 +51,9 @@ class Script:
 
     def look(self):
         pass
+
+    def ready(self):
+        return True
 
     def collect(self, snapshot, stamp, cut, stepped, *memory):
         begun = self.steps
@@ -124,3 +128,58 @@ def test_a_policy_that_is_on_its_way_is_waited_for_but_not_for_ever(monkeypatch)
     waited = script.polls - 1 - 3 * 9
     assert abs(waited - actor_module.ON_ITS_WAY_S / 0.001) <= 2
     assert np.isclose(now[0], script.polls * 0.001)
+
+
+class RobotScript(Script):
+    """The learner's news come first, then the policy, then the permit of the next chunk."""
+
+    def __init__(self, *given, policy_after=0, permit_after=0, missed=(), **more):
+        super().__init__(*given, **more)
+        self.policy_after, self.permit_after = policy_after, permit_after
+        self.missed, self.looks = list(missed), 0
+
+    @property
+    def arrived(self):
+        known = [version for step, version in self.published if step + self.policy_after
+                 <= self.steps]
+        return Identity(1, max(known, default=0))
+
+    published = ()
+
+    def permit_for(self, sequence):
+        return None if sequence > 0 and self.steps < self.permit_after else Identity(1, 0)
+
+    def ready(self):
+        self.missed_steps += bool(self.missed and self.missed[0] == 'reset')
+        return not (self.missed and self.missed.pop(0) == 'reset')
+
+    def collect(self, *given):
+        return None if self.missed and self.missed.pop(0) == 'step' else super().collect(*given)
+
+
+def collect_from_robot(script, **learner):
+    class Arriving(Policies):
+        @property
+        def newest(self):
+            return SimpleNamespace(identity=self.script.arrived)
+
+    script.published = tuple(script.publish_at.items())
+    config = Config(task='toy', learner=LearnerConfig(**learner))
+    actor = Actor(config, 3, Arriving, lambda: False, lambda: None, print, robot=object())
+    actor._collect_until_stopped(script, script, Arriving(script))
+    return script.sent
+
+
+def test_a_robot_goes_on_until_the_next_chunk_can_begin_at_once():
+    # News after 3 steps.  The policy is there after 5, or the permit after 6.
+    assert collect_from_robot(RobotScript({3: 1}, 2)) == [(0, 3), (1, 8)]
+    assert collect_from_robot(RobotScript({3: 1}, 2, policy_after=2)) == [(0, 5), (1, 8)]
+    assert collect_from_robot(RobotScript({3: 1}, 2, permit_after=6)) == [(0, 6), (1, 8)]
+    # Where neither comes in time the chunk ends at its full length.
+    assert collect_from_robot(RobotScript({3: 1}, 2, policy_after=99)) == [(0, 8), (0, 8)]
+
+
+def test_what_a_robot_missed_is_not_sent_and_told_to_the_learner():
+    script = RobotScript({}, 2, missed=['reset', 'reset', 'none', 'step', 'none', 'none'])
+    assert collect_from_robot(script) == [(0, 8), (0, 8)]
+    assert script.missed_steps == 2 and script.next_sequence == 2

@@ -28,7 +28,7 @@ class DirectSource:
         if not self.chunks:
             return None
         batcher = Batcher(1, 10 ** 7)
-        batcher.offer(self.chunks.pop(0), 0)
+        batcher.offer(self.chunks.pop(0), 0, weight=2.5)
         return batcher.next_batch(Identity(current.generation, 10 ** 6), 0, 0.0)
 
     def updated(self, version):
@@ -89,6 +89,18 @@ def test_each_update_is_published_and_kept_as_the_same_bytes(make):
     rows = [json.loads(line) for line in training.run.metrics_file.read_text().splitlines()]
     assert [row['policy_version'] for row in rows] == [1, 2, 3]
     assert rows[0]['actors'] == 1 and rows[0]['policy_lag_mean'] == 10 ** 6
+
+
+def test_the_weights_of_a_batch_reach_the_update(make, monkeypatch):
+    training, _, _, _ = make([random_chunk(0)])
+    update, seen = training.learner.update, []
+
+    def watched(chunks, should_stop, weights):
+        seen.append(weights)
+        return update(chunks, should_stop, weights)
+
+    monkeypatch.setattr(training.learner, 'update', watched)
+    assert training.step(0.0) and seen == [(2.5,)]
 
 
 def test_publication_waits_for_its_triggers(make):

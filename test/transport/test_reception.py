@@ -53,7 +53,7 @@ def test_an_actor_is_welcomed_with_a_permit():
 
 
 @pytest.mark.parametrize('change, words', [
-    ({'protocol': 9}, 'protocol differs: the learner speaks 3'),
+    ({'protocol': 9}, 'protocol differs: the learner speaks 4'),
     ({'task': 'ant'}, 'task differs: the learner trains reach, this actor simulates ant'),
     ({'action_size': 3}, 'action_size of reach differs: the learner has 2, this actor 3'),
     ({'terms': 'goal'}, 'terms of reach differs'),
@@ -63,6 +63,8 @@ def test_an_actor_is_welcomed_with_a_permit():
     ({'num_envs': 0}, 'actor.num_envs = 0'),
     ({'target_lag': 9}, 'actor.max_policy_lag 8 is below actor.target_lag 9'),
     ({'max_policy_lag': 0}, 'actor.max_policy_lag 0 is below actor.target_lag 1'),
+    ({'weight': -0.5}, r'actor.weight = -0.5: must be within \[0, 1000\]'),
+    ({'weight': 1000.5}, 'actor.weight = 1000.5: must be within'),
     ({'incarnation': 1}, r'actor 1 \(incarnation 1\) is already connected')])
 def test_an_actor_that_does_not_fit_is_told_why(change, words):
     line = Line()
@@ -105,6 +107,8 @@ def test_a_refused_chunk_is_counted_and_the_next_one_passes(frames, cause):
     ([b'HELLO', b'{}'], 'malformed'), ([b'HELLO', b'[1]'], 'malformed'),
     ([b'HEARTBEAT', b'{' + b' ' * 70_000 + b'}'], 'oversized'),
     ([b'BYE', b'{"chunks": 1, "transitions": 2, "unfinished": 3}', b''], 'frames'),
+    (encode(dataclasses.replace(hello(2, LAYOUT, 3, 4), weight=float('nan'))), 'malformed'),
+    (encode(dataclasses.replace(hello(2, LAYOUT, 3, 4), weight=float('inf'))), 'malformed'),
     ([b'BYE', b'{"chunks": 1.0, "transitions": 2, "unfinished": 3}'], 'malformed'),
     ([b'BYE', b'{"chunks": true, "transitions": 2, "unfinished": 3}'], 'malformed'),
     ([b'BYE', b'{"chunks": 9223372036854775808, "transitions": 2, "unfinished": 3}'],
@@ -296,3 +300,30 @@ def test_dropped_chunks_make_room():
     assert line.intake.next_batch(Identity(2, 5), 0, 0.0) is None
     assert line.intake.books_totals()['dropped_by_age'] == 12
     assert line.answers[-1] == messages.PermitMessage(2, 2, 5, 1)
+
+
+def test_the_weight_of_an_actor_comes_with_its_chunks():
+    intake = make_intake(batch_size=24)
+    for actor_id, weight in ((1, 1.0), (2, 2.5)):
+        greeting = dataclasses.replace(hello(actor_id, LAYOUT, 3, 4), weight=weight)
+        InMemoryChunkSender(intake, greeting).send(make_chunk(actor_id=actor_id))
+    batch = intake.next_batch(FIRST, 0, 0.0)
+    assert {chunk.actor_id: weight for chunk, weight
+            in zip(batch.chunks, batch.weights)} == {1: 1.0, 2: 2.5}
+
+
+def test_missed_steps_are_counted_and_are_in_no_books():
+    line = Line()
+    line.say(messages.Heartbeat(1, SIZE, 0, missed_steps=2))
+    line.say(hello(2, LAYOUT, 3, 4), b'two')
+    line.say(messages.Heartbeat(0, 0, 0, missed_steps=3), b'two')
+    line.say(chunk_frames())
+    line.say(messages.Heartbeat(1, SIZE, 0, missed_steps=4))
+    assert line.intake.missed_steps() == 7
+    # Those of an actor that is gone still count, and its next start begins at 0.
+    line.intake.leave(b'two')
+    line.say(hello(2, LAYOUT, 3, 4), b'two')
+    line.say(messages.Heartbeat(0, 0, 0, missed_steps=1), b'two')
+    assert line.intake.missed_steps() == 8
+    assert line.intake.write_books() == []
+    assert line.intake.books_totals()['produced'] == SIZE

@@ -31,7 +31,8 @@ MESSAGES: dict[bytes, dict[str, type]] = {
         'observation_size': int, 'action_size': int, 'parameters_size': int, 'terms': str,
         'critic_size': int, 'value_size': int, 'num_envs': int, 'chunk_length': int, 'host': str,
         'pid': int, 'incarnation': int, 'run_id': int, 'next_sequence': int, 'before': int,
-        'ring_fd': int, 'ring_token': str, 'target_lag': int, 'max_policy_lag': int},
+        'ring_fd': int, 'ring_token': str, 'target_lag': int, 'max_policy_lag': int,
+        'weight': float},
     b'WELCOME': {
         'run_id': int, 'generation': int, 'incarnation': int, 'next_sequence': int,
         'heartbeat_ms': int, 'heartbeat_timeout_ms': int, 'host': str, 'run_dir': str,
@@ -39,7 +40,7 @@ MESSAGES: dict[bytes, dict[str, type]] = {
     b'REFUSED': {'text': str},
     b'PERMIT': {'limit': int, 'generation': int, 'version': int, 'expected': int},
     b'HEARTBEAT': {**COUNTERS, 'sent_ns': int, 'handed': int, 'waited_ns': int,
-                   'policy_silent_ms': int},
+                   'policy_silent_ms': int, 'missed_steps': int},
     b'PONG': {'sent_ns': int, 'handed': int, 'expected': int, 'generation': int,
               'version': int},
     b'NEWS': {'generation': int, 'version': int},
@@ -149,6 +150,7 @@ def read_message(frames: Sequence[bytes]) -> tuple[bytes, dict[str, Any]]:
         require(isinstance(value, fields[name]) and isinstance(value, bool) == (
             fields[name] is bool))
         require(not isinstance(value, int) or -1 <= value < LIMIT)
+        require(not isinstance(value, float) or math.isfinite(value))
     return kind, values
 
 
