@@ -139,6 +139,23 @@ def controller_of(model: mujoco.MjModel, actuators: Sequence[int]) -> dict[str, 
             'effort_limit': limits}
 
 
+def substeps_of(model: mujoco.MjModel, control_dt: float, title: str) -> int:
+    """
+    Give the number of physics steps of one control step.
+
+    Raises
+    ------
+    TaskError
+        It is no whole number.
+
+    """
+    ratio = control_dt / model.opt.timestep
+    if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6:
+        raise TaskError(f'{title}: control_dt = {control_dt} s: must be a whole multiple of the '
+                        f'timestep of the model, {model.opt.timestep:g} s')
+    return round(ratio)
+
+
 def chain(model: mujoco.MjModel, tip: str, joints: Sequence[str]) -> Chain:
     """
     Read the kinematic chain from the world to a site.

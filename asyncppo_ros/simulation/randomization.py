@@ -42,22 +42,42 @@ def randomized_models(model: mujoco.MjModel, num_envs: int, seed: int,
 
 def _randomized(model: mujoco.MjModel, rng: np.random.Generator,
                 settings: RandomizationConfig) -> mujoco.MjModel:
-    changed = copy.copy(model)
-
     def factors(count: int, width: float) -> np.ndarray:
         return rng.uniform(1.0 - width, 1.0 + width, count)
-    mass = factors(model.nbody, settings.mass)
+    return scaled(model, mass=factors(model.nbody, settings.mass),
+                  friction=factors(1, settings.friction), gains=factors(model.nu, settings.gains),
+                  strength=factors(model.nu, settings.motor_strength),
+                  damping=factors(model.nv, settings.joint_damping))
+
+
+def scaled(model: mujoco.MjModel, mass: np.ndarray, friction: np.ndarray, gains: np.ndarray,
+           strength: np.ndarray, damping: np.ndarray) -> mujoco.MjModel:
+    """
+    Give a copy of a model whose numbers are multiplied.
+
+    Parameters
+    ----------
+    mass : float [nbody]
+        Of mass and inertia of each body.
+    friction : float [1]
+        Of the sliding friction of all surfaces.
+    gains : float [nu]
+        Of stiffness and damping of each position or velocity actuator.
+    strength : float [nu]
+        Of the largest force of each actuator (gear of a motor).
+    damping : float [nv]
+        Of damping and friction loss of each joint.
+
+    """
+    changed = copy.copy(model)
     changed.body_mass *= mass
     changed.body_inertia *= mass[:, None]
-    changed.geom_friction[:, 0] *= factors(1, settings.friction)
-    gains = factors(model.nu, settings.gains)
-    strength = factors(model.nu, settings.motor_strength)
+    changed.geom_friction[:, 0] *= friction
     feedback = model.actuator_biastype == _AFFINE
     changed.actuator_gainprm[feedback, 0] *= gains[feedback]
     changed.actuator_biasprm[feedback, 1:3] *= gains[feedback, None]
     changed.actuator_forcerange *= strength[:, None]
     changed.actuator_gear[~feedback, 0] *= strength[~feedback]
-    damping = factors(model.nv, settings.joint_damping)
     changed.dof_damping *= damping
     changed.dof_frictionloss *= damping
     # What MuJoCo derives from masses is computed when a model is compiled, and here again.

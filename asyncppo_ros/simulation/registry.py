@@ -68,9 +68,40 @@ def make(task_name: str, num_envs: int, seed: int, random_episode_start: bool = 
             raise TaskError(f'task {task_name}: environments of Gymnasium cannot be randomized; '
                             'leave the settings of randomization. at their defaults')
         return GymnasiumBatch(task_name[len(_GYMNASIUM):], num_envs, seed, random_episode_start)
-    reference = TASKS.get(task_name, task_name)
-    return BatchedSimulation(_task(task_name, reference), num_envs, seed, random_episode_start,
+    return BatchedSimulation(find_task(task_name), num_envs, seed, random_episode_start,
                              task_name, randomization, privileged)
+
+
+def find_task(task_name: str) -> Task:
+    """
+    Make a task of the package, or the user's ``my_pkg.my_module:MyTask``.
+
+    Raises
+    ------
+    TaskError
+        There is none of that name.
+
+    """
+    if task_name.startswith(_GYMNASIUM):
+        raise TaskError(f'task {task_name}: environments of Gymnasium have neither joints nor '
+                        'topics')
+    module_name, _, class_name = TASKS.get(task_name, task_name).partition(':')
+    if not module_name or not class_name:
+        raise TaskError(f'task {task_name!r} is unknown; there are: {", ".join(task_names())}')
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise TaskError(f'task {task_name}: cannot import {module_name}: {error}') from error
+    except SyntaxError as error:
+        raise TaskError(f'task {task_name}: cannot import {module_name}: {error.msg} '
+                        f'({error.filename}, line {error.lineno})') from error
+    kind = getattr(module, class_name, None)
+    if not isinstance(kind, type) or not issubclass(kind, Task):
+        tasks = [name for name, value in vars(module).items()
+                 if isinstance(value, type) and issubclass(value, Task) and value is not Task]
+        raise TaskError(f'task {task_name}: {module_name} has no task {class_name!r}; tasks '
+                        f'there: {", ".join(tasks) or "none"}')
+    return kind()
 
 
 def check(environment: Environment) -> None:
@@ -98,26 +129,6 @@ def _random_action(environment: Environment, rng: np.random.Generator) -> np.nda
     choices = choices_of(environment.describe()['action'])
     drawn = rng.integers(choices, size=shape) if choices else rng.uniform(-1.0, 1.0, shape)
     return drawn.astype(np.float32)
-
-
-def _task(task_name: str, reference: str) -> Task:
-    module_name, _, class_name = reference.partition(':')
-    if not module_name or not class_name:
-        raise TaskError(f'task {task_name!r} is unknown; there are: {", ".join(task_names())}')
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise TaskError(f'task {task_name}: cannot import {module_name}: {error}') from error
-    except SyntaxError as error:
-        raise TaskError(f'task {task_name}: cannot import {module_name}: {error.msg} '
-                        f'({error.filename}, line {error.lineno})') from error
-    kind = getattr(module, class_name, None)
-    if not isinstance(kind, type) or not issubclass(kind, Task):
-        tasks = [name for name, value in vars(module).items()
-                 if isinstance(value, type) and issubclass(value, Task) and value is not Task]
-        raise TaskError(f'task {task_name}: {module_name} has no task {class_name!r}; tasks '
-                        f'there: {", ".join(tasks) or "none"}')
-    return kind()
 
 
 def _require_finite(environment: Environment, what: str, values: np.ndarray) -> None:

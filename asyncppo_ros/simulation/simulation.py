@@ -19,6 +19,7 @@ from asyncppo_ros.simulation.model import (
     find_model,
     load_model,
     require,
+    substeps_of,
 )
 from asyncppo_ros.simulation.physics import Physics
 from asyncppo_ros.simulation.state import allocate, field_shape, ONE_AXIS
@@ -67,7 +68,7 @@ class BatchedSimulation:
         self.num_envs = num_envs
         self.control_dt = task.control_dt
         model = load_model(find_model(task.model, kind), self._title)
-        substeps = self._substeps(model.opt.timestep)
+        substeps = substeps_of(model, task.control_dt, self._title)
         #: The MjModel that all environments share; to be read only.
         self.model = model
         task.setup(model)
@@ -246,13 +247,6 @@ class BatchedSimulation:
         for rows in state.fields.values():
             rows[unstable] = 0.0
         state.refresh()
-
-    def _substeps(self, physics_dt: float) -> int:
-        ratio = self.control_dt / physics_dt
-        if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6:
-            raise TaskError(f'{self._title}: control_dt = {self.control_dt} s: must be a whole '
-                            f'multiple of the timestep of the model, {physics_dt:g} s')
-        return round(ratio)
 
     def _checked_actions(self, actions: ActionMap) -> ActionMap:
         if not isinstance(actions, ActionMap):

@@ -60,6 +60,11 @@ class SimulationState(RobotState):
         return self.steps * self.control_dt
 
     @property
+    def base_position(self) -> int | None:
+        """Where the position of the free base begins in `qpos`; None = the base is fixed."""
+        return None if self._base is None else self._base[0]
+
+    @property
     def base_velocity(self) -> int | None:
         """Where the velocity of the free base begins in `qvel`; None = the base is fixed."""
         return None if self._base is None else self._base[1]

@@ -1,5 +1,6 @@
 """``asyncppo eval RUN_OR_ARTEFACT``: deterministic episodes with fixed seeds."""
 
+import argparse
 import json
 import pathlib
 from typing import Any
@@ -13,7 +14,7 @@ from asyncppo_ros.robot.numpy_policy import NumpyPolicy
 from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.run import find_run
 from asyncppo_ros.simulation.registry import make
-from asyncppo_ros.tools.arguments import Parser
+from asyncppo_ros.tools.arguments import Parser, split_settings
 
 # Environments of one go: more episodes are played in several goes.
 MOST_ENVS = 128
@@ -31,17 +32,69 @@ def main(arguments: list[str], stop: StopRequest) -> int:
                         help='accept only a policy that was signed with the keys in DIR')
     parser.add_argument('--randomized', action='store_true',
                         help='with the randomization that the policy was trained with')
+    parser.add_argument('--ros', action='store_true',
+                        help='through ROS 2 topics: a policy node in command of a simulated robot '
+                        'in lockstep; settings such as --sim_robot.mass 1.15 are then allowed')
+    parser.add_argument('--realtime', action='store_true',
+                        help='with --ros: in real time instead of lockstep')
     parser.add_argument('--json', action='store_true', help='print one JSON object')
-    own = parser.parse_args(arguments)
+    given: dict[str, Any] = {}
+    if '--ros' in arguments:
+        own, given = split_settings(parser, arguments)
+    else:
+        own = parser.parse_args(arguments)
     if own.episodes < 1:
         raise ConfigError(f'--episodes {own.episodes}: must be at least 1')
+    if own.randomized and own.ros:
+        raise ConfigError('--randomized: not with --ros; say how the robot differs, for example '
+                          '--sim_robot.mass 1.15')
+    if own.realtime and not own.ros:
+        raise ConfigError('--realtime: only with --ros')
     artefact = open_artefact(own.policy, signing_key(own.keys))
+    if own.ros:
+        return _through_topics(artefact, own, given, stop)
     try:
         score = score_artefact(artefact, own.episodes, own.seed, stop, own.randomized)
     except Interrupted:
         return 0
     print(json.dumps(score) if own.json else score_text(score))
     return 0
+
+
+def _through_topics(artefact: Artefact, own: argparse.Namespace, given: dict[str, Any],
+                    stop: StopRequest) -> int:
+    from asyncppo_ros.tools import closed_loop
+
+    if own.keys:
+        given = {**given, 'transport.keys': own.keys}
+    config = closed_loop.config_of(artefact, str(policy_file(own.policy)), own.seed, own.realtime,
+                                   given)
+    try:
+        result = closed_loop.evaluate(artefact, config, own.episodes, stop)
+    except Interrupted:
+        return 0
+    print(json.dumps(result) if own.json else closed_loop.text_of(
+        result, [score_text(result[name]) for name in ('ros', 'in_process')]))
+    return 0
+
+
+def policy_file(where: str) -> pathlib.Path:
+    """
+    Find the file of the newest policy of a run; the path itself where it is no folder.
+
+    Raises
+    ------
+    ArtefactError, RunError
+        There is none.
+
+    """
+    path = pathlib.Path(where)
+    if not path.is_dir():
+        return path
+    found = find_run(path).policy_file
+    if not found.is_file():
+        raise ArtefactError(f'{where}: the run has no policy yet ({found} is missing)')
+    return found
 
 
 def open_artefact(where: str, key: bytes | None = None) -> Artefact:
@@ -54,13 +107,7 @@ def open_artefact(where: str, key: bytes | None = None) -> Artefact:
         There is none, or it is damaged.
 
     """
-    path = pathlib.Path(where)
-    if not path.is_dir():
-        return read_artefact(path, key)
-    policy_file = find_run(path).policy_file
-    if not policy_file.is_file():
-        raise ArtefactError(f'{where}: the run has no policy yet ({policy_file} is missing)')
-    return read_artefact(policy_file, key)
+    return read_artefact(policy_file(where), key)
 
 
 def score_artefact(artefact: Artefact, episodes: int, seed: int = Config().evaluation.seed,

@@ -1,9 +1,12 @@
 """The reaching task: its arm, its goals, and that luck does not solve it."""
 
+import xml.etree.ElementTree as ElementTree
+
 import mujoco
 import numpy as np
 import pytest
 
+from asyncppo_ros.resources import find
 from asyncppo_ros.robot.observation import Observation
 from asyncppo_ros.robot.state import standing
 from asyncppo_ros.simulation import reach, registry
@@ -137,3 +140,42 @@ def test_vectors_turn_as_the_bodies_of_mujoco_do(arm):
             mujoco.mj_kinematics(model, data)
             np.testing.assert_allclose(turned, data.xmat[body].reshape(3, 3).T @ vector,
                                        atol=1e-9)
+
+
+def test_urdf_and_mjcf_are_one_arm(arm):
+    mjcf, _ = arm
+    path = find('models/reach_arm.urdf')
+    urdf = mujoco.MjModel.from_xml_path(str(path))
+    assert [urdf.joint(i).name for i in range(urdf.njnt)] == list(reach.JOINTS)
+    np.testing.assert_allclose(urdf.jnt_range, mjcf.jnt_range)
+    np.testing.assert_allclose(urdf.dof_damping, mjcf.dof_damping)
+    links = [mjcf.body(i).name for i in range(1, mjcf.nbody) if mjcf.body_mass[i] > 0.0]
+    for link in links:
+        theirs, ours = urdf.body(link).id, mjcf.body(link).id
+        assert urdf.body_mass[theirs] == pytest.approx(mjcf.body_mass[ours])
+        np.testing.assert_allclose(urdf.body_ipos[theirs], mjcf.body_ipos[ours])
+        np.testing.assert_allclose(urdf.body_inertia[theirs], mjcf.body_inertia[ours])
+    both = mujoco.MjData(urdf), mujoco.MjData(mjcf)
+    for angles in np.random.default_rng(0).uniform(-2.0, 2.0, (20, 6)):
+        for model, data in zip((urdf, mjcf), both):
+            data.qpos[:6] = angles
+            mujoco.mj_kinematics(model, data)
+        for link in links:
+            for part in ('xpos', 'xmat'):
+                np.testing.assert_allclose(*(getattr(data.body(link), part) for data in both),
+                                           atol=1e-9)
+
+
+def test_the_urdf_has_the_limits_of_the_actuators_and_room_for_what_is_learned(arm):
+    mjcf, _ = arm
+    root = ElementTree.parse(find('models/reach_arm.urdf')).getroot()
+    limits = {joint.get('name'): joint.find('limit') for joint in root.iter('joint')
+              if joint.get('type') == 'revolute'}
+    assert tuple(limits) == reach.JOINTS
+    for name, limit in limits.items():
+        assert float(limit.get('effort')) == mjcf.actuator_forcerange[mjcf.actuator(name).id, 1]
+        # A trained policy moves at up to 2.8 rad/s.
+        assert float(limit.get('velocity')) >= 6.0
+    tip = next(joint for joint in root.iter('joint') if joint.get('name') == 'fingertip')
+    np.testing.assert_allclose([float(part) for part in tip.find('origin').get('xyz').split()],
+                               mjcf.site('fingertip').pos)

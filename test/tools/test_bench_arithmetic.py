@@ -6,7 +6,14 @@ import pytest
 from asyncppo_ros.settings import as_text
 from asyncppo_ros.tools.bench import actors, faults, lag, memory
 from asyncppo_ros.tools.bench.results import check, verdict
-from asyncppo_ros.tools.bench.uncertainty import Estimate, mean_difference, slope, slope_estimate
+from asyncppo_ros.tools.bench.uncertainty import (
+    Estimate,
+    mean_difference,
+    paired_difference,
+    paired_share_difference,
+    slope,
+    slope_estimate,
+)
 from asyncppo_ros.tools.bench.watched import (
     median_rate,
     rate,
@@ -159,3 +166,35 @@ def test_the_faulted_run_is_compared():
 def test_checks_are_told():
     text = verdict([check('lag', 3.0, '<= 2', False), check('rate', 5.0, '>= 1', True)])
     assert text.splitlines() == ['FAILED  lag: 3, needed <= 2', 'ok      rate: 5, needed >= 1']
+
+
+def test_pairs_that_differ_much_still_show_a_small_difference():
+    rng = np.random.default_rng(0)
+    level = rng.normal(0.0, 100.0, 50)
+    first, second = level + 1.0 + rng.normal(0.0, 0.5, 50), level
+    value, low, high = paired_difference(first, second)
+    assert low < value < high and low > 0.5 and high < 1.5
+    # Without the pairs nothing can be said.
+    assert mean_difference(first, second).low < -10.0
+
+
+def test_shares_that_agree_are_not_known_for_certain():
+    agree = np.arange(200) % 10 > 0
+    value, low, high = paired_share_difference(agree, agree)
+    assert value == 0.0 and low == -high and 0.005 < high < 0.015
+    worse = agree.copy()
+    worse[np.flatnonzero(agree)[:20]] = False
+    value, low, high = paired_share_difference(worse, agree)
+    assert value == pytest.approx(-0.1) and low < -0.1 < high < -0.04
+
+
+def test_shares_are_within_their_intervals_as_often_as_they_say():
+    rng = np.random.default_rng(1)
+    within = 0
+    for _ in range(400):
+        # Of each pair both succeed, one of the two does, or none.
+        kind = rng.choice(4, size=200, p=[0.9, 0.04, 0.02, 0.04])
+        low, high = paired_share_difference((kind == 0) | (kind == 1),
+                                            (kind == 0) | (kind == 2))[1:]
+        within += low <= 0.02 <= high
+    assert 0.92 < within / 400 < 0.98

@@ -9,6 +9,8 @@ RESAMPLES = 2000
 # A slope of all pairs of so many points is as good as one of more, and quick.
 MOST_POINTS = 200
 CONFIDENCE = 0.95
+# Normal deviations of half the interval.
+Z = 1.959964
 
 
 class Estimate(NamedTuple):
@@ -27,6 +29,37 @@ def mean_difference(first: Sequence[float] | np.ndarray, second: Sequence[float]
     resampled = (a[rng.integers(len(a), size=(RESAMPLES, len(a)))].mean(1)
                  - b[rng.integers(len(b), size=(RESAMPLES, len(b)))].mean(1))
     return Estimate(float(a.mean() - b.mean()), *_ends(resampled))
+
+
+def paired_difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray,
+                      seed: int = 0) -> Estimate:
+    """Give mean(first - second) of pairs, by the bootstrap of pairs."""
+    both = np.asarray(first, np.float64) - np.asarray(second, np.float64)
+    rng = np.random.default_rng(seed)
+    resampled = both[rng.integers(len(both), size=(RESAMPLES, len(both)))].mean(1)
+    return Estimate(float(both.mean()), *_ends(resampled))
+
+
+def paired_share_difference(first: Sequence[bool] | np.ndarray,
+                            second: Sequence[bool] | np.ndarray) -> Estimate:
+    """
+    Give the difference of two shares of the same n trials.
+
+    The interval counts two further pairs, half a pair of each kind, so that it has a width also
+    where all pairs agree: ± 0.0097 at n = 200, where the rule of three says 0.015.
+
+    References
+    ----------
+    Agresti & Min 2005, Statistics in Medicine 24(5).
+
+    """
+    a, b = np.asarray(first, bool), np.asarray(second, bool)
+    count = len(a) + 2.0
+    gained, lost = float((a & ~b).sum()) + 0.5, float((b & ~a).sum()) + 0.5
+    middle = (gained - lost) / count
+    width = Z * ((gained + lost - (gained - lost) ** 2 / count) ** 0.5) / count
+    return Estimate(float(a.mean() - b.mean()), max(-1.0, middle - width),
+                    min(1.0, middle + width))
 
 
 def relative_difference(first: Sequence[float] | np.ndarray,
