@@ -68,8 +68,8 @@ setup(
         'onnx': ['onnx', 'onnxruntime'],
         'ray': ['ray'],
         'tune': ['optuna'],
-        'test': ['optuna', 'pytest', 'pytest-timeout', 'hypothesis', 'ruff', 'mypy',
-                 'types-PyYAML'],
+        'test': ['optuna', 'onnx', 'onnxruntime', 'pytest', 'pytest-timeout', 'hypothesis', 'ruff',
+                 'mypy', 'types-PyYAML'],
     },
     entry_points={
         'console_scripts': [
@@ -77,6 +77,8 @@ setup(
             'learner_node = asyncppo_ros.nodes.main:learner',
             'actor_node = asyncppo_ros.nodes.main:actor',
             'evaluator_node = asyncppo_ros.nodes.main:evaluator',
+            'policy_node = asyncppo_ros.nodes.main:policy',
+            'sim_robot_node = asyncppo_ros.nodes.main:sim_robot',
             'supervisor = asyncppo_ros.nodes.main:supervisor',
             'plots = asyncppo_ros.nodes.main:plots',
         ],

@@ -220,9 +220,18 @@ def as_launch_arguments(text: str, values: Mapping[str, str]) -> str:
     return text
 
 
-def check_nodes(python: str, config: Config) -> None:
+def check_nodes(python: str, config: Config, needed: Sequence[str] = NEEDED) -> None:
     """
     Try the interpreter of the nodes, its libraries and the task, in a process of its own.
+
+    Parameters
+    ----------
+    python : str
+        The interpreter.
+    config : Config
+        Its task is tried.
+    needed : sequence of str
+        The libraries.
 
     Raises
     ------
@@ -235,7 +244,7 @@ def check_nodes(python: str, config: Config) -> None:
     try:
         # In a session of its own a Ctrl-C does not reach it: launch ends when it has ended.
         check = subprocess.run(
-            [python, '-m', 'asyncppo_ros.launching', config.task, str(config.seed)],
+            [python, '-m', 'asyncppo_ros.launching', config.task, str(config.seed), *needed],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             text=True, errors='replace', start_new_session=True, timeout=CHECK_S,
             env=child_environment())
@@ -359,7 +368,9 @@ def added_environment() -> dict[str, str]:
 
 def main(arguments: Sequence[str]) -> int:
     """
-    Check that this interpreter can train a task: ``python -m asyncppo_ros.launching TASK SEED``.
+    Check that this interpreter has libraries and can simulate a task.
+
+    ``python -m asyncppo_ros.launching TASK SEED LIBRARY...``; without any, those of a training.
 
     Returns
     -------
@@ -368,11 +379,13 @@ def main(arguments: Sequence[str]) -> int:
 
     """
     StopRequest().install()
-    task, seed = arguments
+    task, seed, *needed = arguments
 
     def body() -> None:
-        require(NEEDED)
-        check_task(task, int(seed))
+        require(needed or NEEDED)
+        # Without MuJoCo there is nothing to try: a robot runs policies alone.
+        if 'mujoco' in (needed or NEEDED):
+            check_task(task, int(seed))
 
     return guarded(body, 'check')
 

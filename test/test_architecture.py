@@ -10,10 +10,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / 'asyncppo_ros'
 MESSAGES = {f'{name}_msgs' for name in (
-    'action', 'builtin', 'control', 'diagnostic', 'geometry', 'lifecycle', 'nav', 'sensor', 'std',
-    'trajectory')}
+    'action', 'builtin', 'control', 'diagnostic', 'geometry', 'lifecycle', 'nav', 'rosgraph',
+    'sensor', 'std', 'trajectory')}
 ROS = MESSAGES | {'rclpy', 'std_srvs', 'builtin_interfaces', 'rcl_interfaces', 'rosidl_runtime_py',
-                  'ament_index_python', 'launch', 'launch_ros', 'diagnostic_updater'}
+                  'ament_index_python', 'launch', 'launch_ros', 'diagnostic_updater', 'tf2_ros'}
 # library: the rooms (path prefixes within the package) that may import it
 ROOMS = {
     **{name: ('nodes/',) for name in ROS},
@@ -21,6 +21,8 @@ ROOMS = {
     'gymnasium': ('simulation/',),
     'zmq': ('transport/',),
     'torch': ('policy/', 'learning/', 'cluster/'),
+    'onnx': ('policy/',),
+    'onnxruntime': ('policy/',),
     'ray': ('cluster/',),
 }
 # a bench may import what it measures
@@ -29,7 +31,12 @@ FREE = ('tools/bench/',)
 # (and the standard library).
 ROBOT = {'numpy', 'asyncppo_ros.robot', 'asyncppo_ros.errors'}
 POLICY_NODE = ROS | ROBOT | {'yaml', 'asyncppo_ros.nodes', 'asyncppo_ros.config',
-                             'asyncppo_ros.settings', 'asyncppo_ros.resources', 'asyncppo_ros'}
+                             'asyncppo_ros.settings', 'asyncppo_ros.resources',
+                             'asyncppo_ros.run', 'asyncppo_ros'}
+# The policy node and what it imports of its room.
+ON_ROBOT = ('main', 'process', 'context', 'parameters', 'qos', 'policy_node', 'policy_deployment',
+            'policy_estop', 'policy_live', 'policy_loop', 'policy_pace', 'policy_reports',
+            'policy_timing', 'robot_controller', 'robot_frames', 'robot_link', 'robot_messages')
 HEAVY = ('rclpy', 'mujoco', 'gymnasium', 'zmq', 'torch', 'ray', 'matplotlib', 'tensorboard',
          'safetensors', 'onnx', 'onnxruntime')
 # A line of code knows its room.
@@ -79,7 +86,7 @@ def allowed_set(relative):
     """Return what a file on the robot's side may import, or None where all is allowed."""
     if relative.startswith('robot/'):
         return ROBOT
-    if relative == 'nodes/policy_node.py':
+    if relative in {f'nodes/{name}.py' for name in ON_ROBOT}:
         # asyncppo_ros itself is allowed as a name, not everything in it
         return POLICY_NODE - {'asyncppo_ros'}
     return None
@@ -138,6 +145,8 @@ def test_there_is_something_to_scan():
     ('robot/terms.py', 'from .. import policy'),
     ('nodes/policy_node.py', 'from asyncppo_ros.policy import snapshot'),
     ('nodes/policy_node.py', 'import safetensors'),
+    ('nodes/policy_live.py', 'from asyncppo_ros.transport import policy_channel'),
+    ('nodes/robot_link.py', 'import mujoco'),
 ])
 def test_the_scan_finds_a_violation(relative, source):
     assert violations(relative, source)
@@ -174,8 +183,22 @@ def test_an_actor_needs_no_torch():
     assert result.returncode == 0
 
 
+def test_the_policy_node_needs_nothing_heavy_but_ros():
+    pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
+    code = ('import sys, asyncppo_ros.nodes.policy_node\n'
+            f'print(*[name for name in {HEAVY!r} if name in sys.modules])\n'
+            'print(*[name for name in sys.modules if name.startswith("asyncppo_ros.nodes.")])')
+    result = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True,
+                            timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    heavy, own = result.stdout.splitlines()
+    assert heavy.split() == ['rclpy']
+    assert {name.rpartition('.')[2] for name in own.split()} <= set(ON_ROBOT)
+
+
 @pytest.mark.parametrize('module', ['asyncppo_ros', 'asyncppo_ros.nodes.main',
-                                    'asyncppo_ros.tools.cli', 'asyncppo_ros.robot'])
+                                    'asyncppo_ros.tools.cli', 'asyncppo_ros.robot',
+                                    'asyncppo_ros.tools.check_deploy'])
 def test_importing_it_imports_nothing_heavy(module):
     """So signal handlers are installed before anything slow, and a robot needs numpy alone."""
     code = (f'import sys, {module}\n'

@@ -15,9 +15,9 @@ LOCKS = [f'py3.{minor}.txt' for minor in range(10, 14)]
 # Keys that rosdistro has and that resolve by apt; another one needs a look there first.
 ROSDEP_KEYS = {
     'ament_index_python',
-    'diagnostic_msgs', 'geometry_msgs', 'launch', 'launch_ros', 'nav_msgs', 'python3-numpy',
-    'python3-pytest', 'python3-yaml', 'python3-zmq', 'rclpy', 'sensor_msgs', 'std_msgs',
-    'std_srvs', 'trajectory_msgs',
+    'diagnostic_msgs', 'geometry_msgs', 'launch', 'launch_ros', 'lifecycle_msgs', 'nav_msgs',
+    'python3-numpy', 'python3-pytest', 'python3-yaml', 'python3-zmq', 'rclpy', 'rosgraph_msgs',
+    'sensor_msgs', 'std_msgs', 'std_srvs', 'trajectory_msgs',
 }
 
 

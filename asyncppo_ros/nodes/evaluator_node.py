@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from rclpy.node import Node
-from std_msgs.msg import Float64
+from std_msgs.msg import Float64, String
 
 from asyncppo_ros.acting.evaluation import evaluate, Interrupted
 from asyncppo_ros.config import Config
@@ -17,6 +17,7 @@ from asyncppo_ros.nodes.context import running
 from asyncppo_ros.nodes.parameters import read_config
 from asyncppo_ros.nodes.policy_topic import RosPolicySubscriber
 from asyncppo_ros.nodes.process import StopRequest
+from asyncppo_ros.nodes.qos import LATCHED_QOS
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
 from asyncppo_ros.robot.signing import signing_key
@@ -24,6 +25,8 @@ from asyncppo_ros.run import replace_file, Run
 from asyncppo_ros.simulation.registry import make
 
 WAIT_S = 0.1
+# What ~/evaluation says of a policy, beside its run_id.
+TOLD = ('generation', 'policy_version', 'return_mean', 'success', 'episodes')
 BEST_POLICY = 'best_policy.safetensors'
 # The evaluation must not take the cores from the actors.
 NICENESS = 10
@@ -33,7 +36,8 @@ class EvaluatorNode(Node):
     """
     Scores policies while they are trained, in a process of its own so that no update waits.
 
-    Topics: ``policy`` in, ``~/metrics/evaluation_*`` out.  Each evaluation becomes a line of
+    Topics: ``policy`` in; ``~/metrics/evaluation_*`` and ``~/evaluation`` (latched JSON, for
+    robots that take live policies) out.  Each evaluation becomes a line of
     ``evaluations.jsonl`` in the run's folder; the best policy is kept as
     ``best_policy.safetensors``.
     """
@@ -45,6 +49,7 @@ class EvaluatorNode(Node):
         self._policy = RosPolicySubscriber(self, signing_key(self.config.transport.keys))
         self._metrics = {name: self.create_publisher(Float64, f'~/metrics/{name}', 10)
                          for name in EVALUATOR_METRICS}
+        self._evaluation = self.create_publisher(String, '~/evaluation', LATCHED_QOS)
         self._best = -float('inf')
 
     def evaluate_until_stopped(self) -> None:
@@ -105,6 +110,8 @@ class EvaluatorNode(Node):
         for name, value in evaluation_row(row).items():
             if name in self._metrics:
                 self._metrics[name].publish(Float64(data=float(value)))
+        told = {name: row.get(name) for name in TOLD}
+        self._evaluation.publish(String(data=json.dumps({'run_id': self._policy.run_id, **told})))
 
     def _keep_best(self, run_: Run, snapshot: PolicySnapshot, score: float) -> None:
         if score <= self._best:

@@ -12,9 +12,10 @@ import sys
 
 from asyncppo_ros.nodes.process import die_with_parent, guarded, StopRequest
 
-NODES = ('learner', 'actor', 'evaluator')
+NODES = ('learner', 'actor', 'evaluator', 'policy', 'sim_robot')
 # An actor is a node only where its policies come from a topic.
-MODULES = {'actor': 'actor', 'learner': 'learner_node', 'evaluator': 'evaluator_node'}
+MODULES = {'actor': 'actor', 'learner': 'learner_node', 'evaluator': 'evaluator_node',
+           'policy': 'policy_node', 'sim_robot': 'sim_robot_node'}
 
 
 def run(name: str, arguments: list[str] | None = None) -> int:
@@ -24,7 +25,8 @@ def run(name: str, arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     name : str
-        ``learner``, ``actor``, ``evaluator``, ``supervisor`` or ``plots``.
+        ``learner``, ``actor``, ``evaluator``, ``policy``, ``sim_robot``, ``supervisor`` or
+        ``plots``.
     arguments : list of str, optional
         The command line without the program; default ``sys.argv[1:]``.
 
@@ -65,6 +67,16 @@ def actor() -> None:
 def evaluator() -> None:
     """Run the evaluator node."""
     sys.exit(run('evaluator'))
+
+
+def sim_robot() -> None:
+    """Run the simulated robot."""
+    sys.exit(run('sim_robot'))
+
+
+def policy() -> None:
+    """Run the policy node on a robot."""
+    sys.exit(run('policy'))
 
 
 def supervisor() -> None:

@@ -4,17 +4,13 @@ import array
 import threading
 
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from std_msgs.msg import MultiArrayDimension, UInt8MultiArray
 
 from asyncppo_ros.chunk import Identity
+from asyncppo_ros.nodes.qos import POLICY_QOS, POLICY_TOPIC
 from asyncppo_ros.transport.policy_channel import NewestPolicy
 
-TOPIC = 'policy'
-# A late actor gets the newest policy, and only that one.
-POLICY_QOS = QoSProfile(
-    history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.RELIABLE,
-    durability=DurabilityPolicy.TRANSIENT_LOCAL)
+TOPIC = POLICY_TOPIC
 # Some middleware loses latched byte arrays, so newcomers are also served by repetition.
 REPEAT_S = 3.0
 NEWCOMER_CHECK_S = 0.25

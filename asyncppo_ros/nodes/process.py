@@ -32,6 +32,8 @@ HINTS = {
     'safetensors': 'pip install safetensors, or `make setup`',
     'matplotlib': 'pip install matplotlib, or `make setup`',
     'optuna': 'pip install optuna, or `make setup`',
+    'onnx': 'pip install "asyncppo_ros[onnx]", or `make setup`',
+    'onnxruntime': 'pip install "asyncppo_ros[onnx]", or `make setup`',
     'rclpy': 'source /opt/ros/DISTRO/setup.bash, or pip install "asyncppo_ros[ros-jazzy]"; '
              'without ROS, `asyncppo train-local` trains in one process',
 }

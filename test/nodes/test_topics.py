@@ -102,6 +102,21 @@ def test_diagnostics_tell_how_it_goes(training, node):
     assert {'env_steps', 'policy_lag_max'} <= {value.key for value in status.values}
 
 
+def test_robots_are_told_of_evaluations(training, node):
+    import json
+
+    from std_msgs.msg import String
+
+    from asyncppo_ros.nodes.qos import EVALUATION_TOPIC, LATCHED_QOS
+    heard = []
+    node.create_subscription(String, f'/lab/{EVALUATION_TOPIC}', heard.append, LATCHED_QOS)
+    told = json.loads(spin_until(node, lambda: heard, 'evaluation')[0].data)
+    rows = rows_of(training / 'evaluations.jsonl')
+    row = next(row for row in rows if row['policy_version'] == told['policy_version'])
+    assert told['run_id'] == json.loads((training / 'run.json').read_text())['run_id']
+    assert all(told[name] == row[name] for name in ('generation', 'return_mean', 'success'))
+
+
 def call(node, name):
     from std_srvs.srv import Trigger
     client = node.create_client(Trigger, f'/lab/learner/{name}')
