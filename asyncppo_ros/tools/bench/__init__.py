@@ -11,6 +11,7 @@ BENCHES = {'learning': 'deterministic returns over tasks, seeds and modes',
            'transport': 'chunks per second by ways from actors to the learner',
            'fuzz': 'damaged and forged messages against a second, independent reader',
            'lag': 'policy lag at each target, with a slow learner',
+           'deploy': 'inference, and how well the policy node keeps its times',
            'actors': 'rate by number of actors, of a task that takes time and no cores',
            'memory': 'growth of the memory of a run with a slow learner',
            'faults': 'a long run with random faults against one without'}

@@ -1,0 +1,85 @@
+"""``asyncppo bench deploy`` at its smallest, and what it measures with."""
+
+import json
+
+from harness import asyncppo
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from asyncppo_ros.robot.artefact import parse_artefact
+from asyncppo_ros.robot.numpy_policy import NumpyPolicy
+from asyncppo_ros.robot.pilot import Pilot
+from asyncppo_ros.tools.bench.deploy import (
+    bare_forward,
+    bare_products,
+    KINDS,
+    METRICS,
+    nodes_part,
+    PERCENTILES,
+)
+from asyncppo_ros.tools.bench.made_up_policy import JOINTS, made_up_policy, written
+
+
+def test_the_made_up_policy_is_one_that_a_robot_takes():
+    made = made_up_policy(0.005, (64, 64))
+    data = written(made)
+    again = parse_artefact(data)
+    assert again.card == json.loads(json.dumps(made.card))
+    for name, tensor in safetensors.numpy.load(data).items():
+        np.testing.assert_array_equal(again.tensors[name], tensor)
+    pilot = Pilot(again)
+    assert pilot.joints == JOINTS and pilot.control_dt == 0.005
+
+
+def test_the_bare_forward_is_the_same_network():
+    policy = NumpyPolicy(made_up_policy(0.005, (256, 256)))
+    x = np.random.default_rng(0).standard_normal((1, 45), dtype=np.float32)
+    # The normalizer of the made-up policy leaves observations as they are.
+    np.testing.assert_allclose(bare_forward(policy.layers, x), policy.head(x), rtol=1e-5)
+    assert bare_products(policy.layers, x).shape == (1, 12)
+
+
+def test_the_node_is_compared_within_a_round():
+    def said(p95):
+        return {f'{metric}_{percentile}': p95 for metric in METRICS for percentile in PERCENTILES}
+    # Beyond the bare loop by 0.1, 0.4 and 9 ms.
+    measured = {(200.0, 'bare'): [said(value) for value in (0.2, 3.0, 0.2)],
+                (200.0, 'policy_node'): [said(value) for value in (0.3, 3.4, 9.2)]}
+    rows, checks = [], []
+    nodes_part(measured, rows, checks)
+    assert len(rows) == len(KINDS) * len(METRICS) * len(PERCENTILES)
+    assert checks[0]['value'] == pytest.approx(0.4) and checks[0]['passed']
+    measured[200.0, 'policy_node'][1] = said(3.6)
+    nodes_part(measured, rows, checks)
+    assert checks[1]['value'] == pytest.approx(0.6) and not checks[1]['passed']
+
+
+def test_inference_is_timed():
+    result = asyncppo('bench', 'deploy', '--parts', 'inference', '--rounds', 1, '--json')
+    assert result.returncode in (0, 1), result.stderr
+    said = json.loads(result.stdout)
+    rows = {entry['name']: entry for entry in said['rows']}
+    for name in ('64-64', '256-256'):
+        assert 0.0 < rows[f'{name} bare products']['median'] < rows[f'{name} act']['median']
+        assert rows[f'{name} act / bare forward']['median'] > 1.0
+    assert said['checks'][0]['passed'] == (said['checks'][0]['value'] <= 3.0)
+
+
+def test_mistakes():
+    result = asyncppo('bench', 'deploy', '--rates', 0)
+    assert result.returncode == 2 and 'must be above 0' in result.stderr
+
+
+@pytest.mark.nodes
+def test_both_nodes_say_how_they_keep_their_times():
+    pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
+    result = asyncppo('bench', 'deploy', '--parts', 'nodes', '--rates', 50, '--rounds', 1,
+                      '--seconds', 1, '--json')
+    assert result.returncode == 0, result.stderr
+    rows = {entry['name']: entry['median'] for entry in json.loads(result.stdout)['rows']}
+    for kind in KINDS:
+        p50, p95, p99, largest = (rows[f'50 Hz {kind} tick_to_publish_ms {name}']
+                                  for name in PERCENTILES)
+        assert 0.0 < p50 <= p95 <= p99 <= largest
+        assert rows[f'50 Hz {kind} state_age_ms max'] > 0.0
