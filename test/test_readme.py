@@ -10,6 +10,8 @@ import pytest
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.learning.metrics import EVALUATOR_METRICS, LEARNER_METRICS, metrics_table
+from asyncppo_ros.robot.safety import Mode
+from asyncppo_ros.robot.topics import COMMAND_TYPES, output_topic
 from asyncppo_ros.settings import build, parse_text, read_yaml, settings
 from asyncppo_ros.tools.bench import BENCHES
 from asyncppo_ros.tools.cli import VERBS
@@ -19,7 +21,13 @@ PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
 SETTINGS = {name: (default, info) for name, default, info in settings(Config)}
 LAUNCH_FILES = sorted(path.name for path in (ROOT / 'launch').glob('*.launch.py'))
 # ROS's own arguments, which look like launch arguments.
-ROS_OWN = ('__ns', '__node')
+ROS_OWN = ('__ns', '__node', 'use_sim_time')
+# The groups of the settings, longest names first.
+GROUPS = '|'.join(sorted({name.partition('.')[0] for name in SETTINGS if '.' in name}, key=len,
+                         reverse=True))
+# The profiles that the text calls so, by their names in nodes/qos.py.
+QOS = {'states': 'SENSOR_QOS', 'commands': 'COMMAND_QOS', 'latched': 'LATCHED_QOS'}
+LIFECYCLE = ('configure', 'activate', 'deactivate', 'cleanup', 'shutdown')
 # Options of other programs that the text names by themselves.
 FOREIGN = ('--system-site-packages', '--symlink-install', '--editable', '--ros-args')
 
@@ -91,6 +99,25 @@ def table_after(page, line):
     return rows
 
 
+def source_of(*files):
+    return '\n'.join((ROOT / 'asyncppo_ros' / file).read_text() for file in files)
+
+
+def literal(file, name):
+    """Give the value of a constant of a module, without importing it."""
+    tree = ast.parse(source_of(file))
+    return next(ast.literal_eval(node.value) for node in tree.body
+                if isinstance(node, ast.Assign) and node.targets[0].id == name)
+
+
+def services_of(node):
+    """Read from its source what std_srvs/Trigger services a node of a robot has, below ~/."""
+    source = source_of(f'nodes/{node}.py')
+    if node == 'policy_node':
+        return set(re.findall(r"\('(\w+)', self\._\w+\)", source))
+    return set(re.findall(r"create_service\(Trigger, '~/(\w+)'", source))
+
+
 def check_settings(words, allowed):
     """Check that every ``--word`` is an allowed option, or a setting that takes its value."""
     for position, word in enumerate(words):
@@ -118,6 +145,8 @@ def test_command_exists(page, words):
         check_make(rest)
     elif program == 'ros2':
         check_ros2(rest)
+    elif program in ('policy_node', 'sim_robot_node'):
+        check_executable(program, rest)
     elif program.startswith('--'):
         # A code span such as `--seed 1`: an option of some verb, or a setting.
         if program not in FOREIGN:
@@ -133,6 +162,26 @@ def check_asyncppo(words):
         check_settings(rest, own_options(verb, rest[0]))
         return
     check_settings(rest, own_options(verb))
+    check_config_files(rest)
+    if verb == 'eval':
+        given = {word[2:] for word in rest if word.startswith('--')} & set(SETTINGS)
+        rooms = literal('tools/closed_loop.py', 'ROOMS')
+        decided = literal('tools/closed_loop.py', 'DECIDED')
+        assert not given or '--ros' in rest, f'{given}: only with --ros'
+        assert all(name.startswith(rooms) and name not in decided for name in given), given
+
+
+def check_config_files(words):
+    for word in words:
+        if word.startswith('config/'):
+            assert (ROOT / word).is_file(), f'{word}: no such file'
+
+
+def check_executable(name, words):
+    assert f"'{name} = asyncppo_ros." in (ROOT / 'setup.py').read_text(), name
+    assert not words or words[0] == '--ros-args', words
+    check_config_files(words)
+    check_ros_parameters(words)
 
 
 def check_make(words):
@@ -154,8 +203,11 @@ def check_ros2(words):
         package, file, *arguments = words[1:] or ['asyncppo_ros', 'train.launch.py']
         assert package == 'asyncppo_ros' and file in LAUNCH_FILES, f'ros2 launch {package} {file}'
         for argument in arguments:
-            name, separator, _ = argument.partition(':=')
+            name, separator, value = argument.partition(':=')
             assert separator and name in launch_arguments(file), f'{file} {argument}'
+            check_config_files([value])
+            if name == 'robot' and '.' not in value:
+                assert (ROOT / f'config/robots/{value}.yaml').is_file(), argument
     elif words[0] == 'run' and words[1:]:
         package, executable, *rest = words[1:]
         assert package == 'asyncppo_ros', words
@@ -165,6 +217,17 @@ def check_ros2(words):
         elif executable == 'plots':
             source = (ROOT / 'asyncppo_ros/nodes/plots.py').read_text()
             assert all(f"'{word}'" in source for word in rest if word.startswith('--')), rest
+        else:
+            check_executable(executable, rest)
+    elif words[:2] == ['service', 'call']:
+        node, name = words[2].rsplit('/', 2)[-2:]
+        known = {'learner': ('pause', 'resume', 'save_checkpoint'),
+                 'policy_node': services_of('policy_node'),
+                 'sim_robot': services_of('sim_robot_node'),
+                 'robot_environment': services_of('robot_control')}
+        assert name in known[node] and words[3:] == ['std_srvs/srv/Trigger'], words
+    elif words[:2] == ['lifecycle', 'set']:
+        assert words[2].endswith('/policy_node') and words[3] in LIFECYCLE, words
     elif words[:2] == ['param', 'describe']:
         assert words[3] in SETTINGS, words
 
@@ -182,9 +245,13 @@ def test_launch_arguments_and_settings_in_the_text_exist(page):
     for span in code_spans(page):
         for name in re.findall(r'([\w.]+):=', span):
             assert name in known | set(ROS_OWN), f'{span}: no such argument'
-        # a whole span such as `learner.target_lag`: a group of the settings and a name
-        if re.fullmatch(r'(actor|policy|learner|transport|evaluation)(\.[a-z_]+)+', span):
-            assert span in SETTINGS or span == 'policy.safetensors', span
+        # a whole span such as `learner.target_lag`: a group of the settings and a name; or with
+        # its value, `learner.pacing: false`
+        found = re.fullmatch(rf'((?:{GROUPS})(?:\.[a-z_]+)+)(?:: (.+))?', span)
+        if found and not span.endswith(('.safetensors', '.yaml', '.py')):
+            assert found[1] in SETTINGS, span
+            if found[2]:
+                check_value(found[1], found[2])
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
@@ -204,7 +271,8 @@ def test_every_verb_is_told():
 
 @pytest.mark.parametrize('file', LAUNCH_FILES)
 def test_table_of_launch_arguments(file):
-    rows = {cells[0].strip('`'): cells[1] for cells in table_after(PAGES[0], f'`{file}`:')}
+    page = next(page for page in PAGES if f'`{file}`:' in text_of(page).splitlines())
+    rows = {cells[0].strip('`'): cells[1] for cells in table_after(page, f'`{file}`:')}
     arguments = launch_arguments(file)
     assert list(rows) == list(arguments)
     for name, default in arguments.items():
@@ -213,17 +281,26 @@ def test_table_of_launch_arguments(file):
         assert rows[name] == expected, name
 
 
-def test_table_of_settings():
-    rows = table_after(PAGES[0], '| setting | default | meaning |')
+@pytest.mark.parametrize('title', ['setting', 'setting of a robot'])
+def test_table_of_settings(title):
+    rows = table_after(PAGES[0], f'| {title} | default | meaning |')
     assert len(rows) >= 12
     for name, default, *_ in rows:
         value, info = SETTINGS[name.strip('`')]
         word = next((word for word, number in info.words.items() if number == value), None)
-        assert default == f'`{word or value}`', name
+        text = word or (', '.join(map(str, value)) if isinstance(value, tuple) else
+                        str(value).lower() if isinstance(value, bool) else str(value))
+        assert default == (f'`{text}`' if text else ''), name
 
 
 def test_table_of_metrics():
-    assert metrics_table() in text_of(PAGES[0])
+    assert metrics_table() in text_of(ROOT / 'docs' / 'metrics.md')
+
+
+def test_metrics_to_look_at_first_exist():
+    told = {name for _, names in table_after(PAGES[0], '## Metrics')
+            for name in re.findall(r'`([a-z_0-9]+)`', names)}
+    assert len(told) > 10 and told <= {*LEARNER_METRICS, *EVALUATOR_METRICS}
 
 
 def test_table_of_tasks():
@@ -235,11 +312,13 @@ def test_table_of_tasks():
 
 def test_topics_and_services_exist():
     learner = (ROOT / 'asyncppo_ros/nodes/learner_node.py').read_text()
-    policy = (ROOT / 'asyncppo_ros/nodes/policy_topic.py').read_text()
+    policy = (ROOT / 'asyncppo_ros/nodes/qos.py').read_text()
     evaluator = (ROOT / 'asyncppo_ros/nodes/evaluator_node.py').read_text()
     assert "f'~/metrics/{name}'" in learner and "super().__init__('learner'" in learner
     assert "f'~/metrics/{name}'" in evaluator and "super().__init__('evaluator'" in evaluator
+    assert "'~/evaluation'" in evaluator
     known = {'policy', '/diagnostics', 'learner/metrics/NAME', 'evaluator/metrics/NAME',
+             'evaluator/evaluation',
              *(f'learner/metrics/{name}' for name in LEARNER_METRICS),
              *(f'evaluator/metrics/{name}' for name in EVALUATOR_METRICS)}
     assert "TOPIC = 'policy'" in policy and "'/diagnostics'" in learner
@@ -257,7 +336,7 @@ def test_topics_and_services_exist():
 
 
 def test_qos_of_the_policy_is_as_told():
-    policy = (ROOT / 'asyncppo_ros/nodes/policy_topic.py').read_text()
+    policy = (ROOT / 'asyncppo_ros/nodes/qos.py').read_text()
     told = table_after(PAGES[0], '## Topics, services, QoS')[0][-1]
     assert told == 'RELIABLE, TRANSIENT_LOCAL, KEEP_LAST 1'
     for word in ('ReliabilityPolicy.RELIABLE', 'DurabilityPolicy.TRANSIENT_LOCAL',
@@ -265,9 +344,118 @@ def test_qos_of_the_policy_is_as_told():
         assert word in policy
 
 
-def test_reading_order_names_what_exists():
-    rows = table_after(PAGES[0], 'To read the code in the order of the data:')
-    assert len(rows) >= 10
+def check_robot_topics(rows, source):
+    """Check every name and type of a table of topics against the code of its node."""
+    for name, types, *_ in rows:
+        for span in re.findall(r'`([^`]+)`', name):
+            if re.match(rf'({GROUPS})\.', span):
+                assert span in SETTINGS, span
+                continue
+            text = span.replace('NAME', '{name}')
+            default = any(text in str(value) for key, (value, _) in SETTINGS.items()
+                          if key.startswith('robot.'))
+            assert f"'{text}'" in source or default, span
+        for span in re.findall(r'`([^`]+)`', types):
+            assert re.search(rf'\b{span.rpartition("/")[2]}\b', source), span
+
+
+def test_topics_and_services_of_a_policy_node():
+    source = source_of(*(f'nodes/{name}.py' for name in (
+        'policy_node', 'policy_deployment', 'policy_estop', 'policy_live', 'policy_reports',
+        'robot_link', 'robot_messages', 'qos')))
+    rows = table_after(PAGES[0], '| topic of `policy_node` | type | direction | QoS |')
+    check_robot_topics(rows, source)
+    told = {name.strip('`') for name, *_ in rows}
+    published = {name.replace('{name}', 'NAME')
+                 for name in re.findall(r"create_publisher\(\w+, f?'([^']+)'", source)}
+    assert len(published) == 4 and published <= told
+    assert {qos for *_, qos in rows} == {*QOS, 'metrics'}
+    services = table_after(PAGES[0], '| service of `policy_node` (`std_srvs/Trigger`) | effect |')
+    assert {name.strip('`') for name, _ in services} == {
+        f'~/{name}' for name in services_of('policy_node')}
+    assert len(services) == 5
+
+
+def test_metrics_and_states_of_a_policy_node():
+    names = literal('nodes/policy_timing.py', 'NAMES')
+    tree = ast.parse(source_of('nodes/policy_reports.py'))
+    more = next(node.value for node in tree.body if isinstance(node, ast.Assign)
+                and node.targets[0].id == 'METRICS')
+    metrics = [*names, *(entry.value for entry in more.elts if isinstance(entry, ast.Constant))]
+    paragraph = re.search(r'^NAME is one of (.*?)\. ', text_of(PAGES[0]), re.MULTILINE | re.DOTALL)
+    assert re.findall(r'`(\w+)`', paragraph[1]) == metrics
+    states = [row[0].strip('`') for row in table_after(ROOT / 'docs/safety.md', '## States')]
+    assert states == ['unconfigured', *(mode.value.replace(' ', '_') for mode in Mode)]
+
+
+def test_qos_of_a_robot_is_as_told():
+    source = source_of('nodes/qos.py')
+    told = dict(table_after(PAGES[0], '| QoS | profile |'))
+    for word, name in QOS.items():
+        profile = re.search(rf'^{name} = QoSProfile\((.*?)\)$', source, re.M | re.S)[1]
+        assert 'HistoryPolicy.KEEP_LAST, depth=1' in profile
+        kinds = [re.search(rf'{kind}Policy\.(\w+)', profile)[1]
+                 for kind in ('Reliability', 'Durability')]
+        assert told[word].startswith(f'{", ".join(kinds)}, KEEP_LAST 1:'), word
+
+
+def test_topics_and_services_of_a_simulated_robot():
+    page = ROOT / 'docs' / 'deploy.md'
+    source = source_of('nodes/sim_robot_node.py', 'nodes/robot_messages.py')
+    rows = table_after(page, '| topic of `sim_robot_node` | type | direction |')
+    check_robot_topics(rows, source)
+    published = re.findall(r"create_publisher\(\s*\w+, '([^']+)'", source)
+    told = {name.strip('`') for name, *_ in rows}
+    assert set(published) == {'/clock', '~/episode'} and set(published) <= told
+    services = table_after(page, '| service of `sim_robot_node` | effect |')
+    assert services[0][0].startswith('`~/reset`') and services_of('sim_robot_node') == {'reset'}
+
+
+def test_outputs_and_commands_are_those_of_the_code():
+    page = ROOT / 'docs' / 'deploy.md'
+    rows = table_after(page, '| `robot.output` | message | default topic |')
+    choices = SETTINGS['robot.output'][1].choices
+    assert [name.strip('`') for name, *_ in rows] == list(choices)
+    for name, _, topic in rows:
+        assert topic.strip('`') == output_topic(name.strip('`')), name
+    told = {span for kinds, *_ in table_after(page, '## What people ask for')
+            for span in re.findall(r'`(\w+)`', kinds)}
+    assert told == set(COMMAND_TYPES)
+    resets = [name.strip('`') for name, _ in table_after(
+        page, '| `actor.reset` | how an episode begins |')]
+    assert resets == list(SETTINGS['actor.reset'][1].choices)
+
+
+def test_causes_of_refused_samples_exist():
+    source = source_of(*(f'robot/{name}.py' for name in (
+        'samples', 'joint_samples', 'base_samples', 'measured')))
+    rows = table_after(ROOT / 'docs' / 'deploy.md', '## What a robot must tell')
+    causes = {cause for _, text in rows for part in re.findall(r'\(([^)]*)\)', text)
+              for cause in re.findall(r'`([^`]+)`', part)}
+    assert causes == {'joint twice', 'lengths', 'not finite', 'quaternion', 'stamp', 'reordered'}
+    assert all(f"Refusal('{cause}'" in source for cause in causes)
+
+
+def test_metadata_of_an_exported_policy_is_as_told():
+    pytest.importorskip('onnxruntime')
+    from made_policies import legs_task, policy_bytes
+
+    from asyncppo_ros.policy.onnx_export import metadata_of
+    from asyncppo_ros.robot.artefact import parse_artefact
+    said = metadata_of(parse_artefact(policy_bytes(legs_task())).card)
+    told = {name for names, _ in table_after(ROOT / 'docs' / 'deploy.md', '| metadata | what |')
+            for name in re.findall(r'`(\w+)`', names)}
+    assert told == set(said)
+
+
+READING_ORDERS = ('To read the code in the order of the data:',
+                  'On the robot, in the order of a control step:')
+
+
+@pytest.mark.parametrize('title', READING_ORDERS)
+def test_reading_order_names_what_exists(title):
+    rows = table_after(PAGES[0], title)
+    assert len(rows) >= 9
     for file, name, _ in rows:
         tree = ast.parse((ROOT / 'asyncppo_ros' / file.strip('`')).read_text())
         assert name.strip('`') in {node.name for node in tree.body if hasattr(node, 'name')}, file

@@ -116,7 +116,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
                                  'old.'),
         'chunks_refused': ('chunks', 'Chunks refused by a check.'),
         'missed_steps': ('control steps', 'Control steps and resets of robots that did not come '
-                                          'about: they are in no chunk and in no books.'),
+                                          'about; no chunk has them.'),
         'connections_refused': ('connections', 'Connections refused for their keys.'),
         'transitions_under_way': ('transitions', 'Permitted or received, and not yet consumed: '
                                                  'what the lag is bounded by.'),
@@ -160,7 +160,7 @@ def histogram_edges(name: str, bins: int) -> np.ndarray:
 
 
 def metrics_table() -> str:
-    """Give `METRICS` and `HISTOGRAMS` as the Markdown table of the README."""
+    """Give `METRICS` and `HISTOGRAMS` as the Markdown table of docs/metrics.md."""
     lines = ['| metric | unit | meaning |', '|---|---|---|']
     # A bar would end the cell.
     return '\n'.join(lines + [

@@ -252,9 +252,7 @@ class ControlLoop:
         self._send_if_any(self._decide(supervisor, now))
         took = time.monotonic() - now
         self._tell_trip(supervisor)
-        age = max(age for name, age in self._measured.ages(now).items()
-                  if not name.startswith('command '))
-        self.timing.add(took, age, late, missed)
+        self.timing.add(took, self._measured.age(now), late, missed)
 
     def _decide(self, supervisor: Supervisor, now: float) -> np.ndarray | None:
         faults = [*self._measured.faults(now), *self._outside(now)]

@@ -5,7 +5,7 @@ Importing this module imports nothing heavy: handlers must be in place before to
 are imported, which takes seconds.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 import contextlib
 import ctypes
 import os
@@ -140,17 +140,22 @@ def child_environment() -> dict[str, str]:
     environment = dict(os.environ)
     for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS'):
         environment.setdefault(name, '1')
-    if not {'ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_STATIC_PEERS', 'ROS_DISCOVERY_SERVER',
-            'ROS_LOCALHOST_ONLY'} & set(environment):
-        environment['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
-        if environment.get('ROS_DISTRO') == 'humble':
-            environment['ROS_LOCALHOST_ONLY'] = '1'
+    stay_on_this_host(environment)
     environment['PYTHONUNBUFFERED'] = '1'
     # A run draws nothing; left to itself MuJoCo looks for GLFW with a process of its own, which
     # would outlive one that is ended while it loads.
     environment.setdefault('MUJOCO_GL', 'disable')
     environment[PARENT_VARIABLE] = str(os.getpid())
     return environment
+
+
+def stay_on_this_host(environment: MutableMapping[str, str]) -> None:
+    """Keep ROS discovery on this host unless the user has said how far it goes."""
+    if not {'ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_STATIC_PEERS', 'ROS_DISCOVERY_SERVER',
+            'ROS_LOCALHOST_ONLY'} & set(environment):
+        environment['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+        if environment.get('ROS_DISTRO') == 'humble':
+            environment['ROS_LOCALHOST_ONLY'] = '1'
 
 
 def how_it_ended(code: int) -> str:

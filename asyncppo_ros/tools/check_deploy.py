@@ -11,13 +11,14 @@ import argparse
 from collections.abc import Mapping, Sequence
 import json
 import math
+import os
 import pathlib
 from typing import Any
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ArtefactError, ConfigError
 from asyncppo_ros.launching import NAMESPACE, require
-from asyncppo_ros.nodes.process import StopRequest
+from asyncppo_ros.nodes.process import StopRequest, stay_on_this_host
 from asyncppo_ros.robot.artefact import Artefact, read_artefact
 from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.run import find_run
@@ -49,6 +50,8 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     config = build(Config, {**settings, **given})
     artefact = open_policy(own.policy, signing_key(config.transport.keys))
     require(['rclpy'])
+    # It must hear what the policy node will hear, which a launch file keeps on this host.
+    stay_on_this_host(os.environ)
     from asyncppo_ros.nodes.check_deploy import examine
     found = examine(artefact, config, own.seconds, own.namespace,
                     bool(file.get('use_sim_time', False)), stop).as_dict()
