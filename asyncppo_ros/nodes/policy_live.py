@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 import contextlib
 import dataclasses
+import hashlib
 import json
 import pathlib
 from typing import Any
@@ -27,9 +28,10 @@ MOST_SCORES = 1000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Candidate:
-    """A policy with its place in the order of its run."""
+    """A policy with its place in the order of its run, and what its bytes are known by."""
 
     artefact: Artefact
+    mark: bytes = b''
 
     @property
     def identity(self) -> Identity:
@@ -148,23 +150,23 @@ class LivePolicies:
         if label == b'asyncppo policy %d.%d' % max(self._waiting, default=self.current.identity):
             return
         data = bytes(message.data)
+        mark = hashlib.sha256(data).digest()
+        # The newest policy is published again and again: it is refused, told and counted once.
+        if mark in self._refused:
+            return
         try:
-            candidate = Candidate(parse_artefact(data, self._key))
+            candidate = Candidate(parse_artefact(data, self._key), mark)
         except ArtefactError as error:
-            self._refuse(data, f'{error}')
+            self._refuse(mark, f'{error}')
             return
         if candidate.run_id != self.current.run_id:
-            self._refuse(data, f'{candidate} is of run {candidate.run_id}, the one in command of '
+            self._refuse(mark, f'{candidate} is of run {candidate.run_id}, the one in command of '
                          f'run {self.current.run_id}')
         elif candidate.identity > self.current.identity:
             self._keep(candidate)
             self._consider()
 
-    def _refuse(self, data: bytes, reason: str) -> None:
-        # The newest policy is published again and again: it is told and counted once.
-        mark = data[:8192]
-        if mark in self._refused:
-            return
+    def _refuse(self, mark: bytes, reason: str) -> None:
         if len(self._refused) >= MOST_TAKEN:
             self._refused.clear()
         self._refused.add(mark)
@@ -208,8 +210,7 @@ class LivePolicies:
         try:
             self._pilot.swap(candidate.artefact, self._steps)
         except (ArtefactError, PolicyError) as error:
-            self.refused += 1
-            self._tell(f'A LIVE POLICY WAS REFUSED: {error}')
+            self._refuse(candidate.mark, f'{error}')
             return
         self._taken = [*self._taken[-MOST_TAKEN + 1:], candidate]
         self.taken += 1

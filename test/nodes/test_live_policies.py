@@ -163,8 +163,10 @@ def test_what_is_wrong_is_refused_and_the_good_one_stays(running):
     learner.publish(policy_of(23, run_id=8))
     refused(robot, count + 4)
     other = two_joint_card([joint_position(JOINTS)])
-    learner.publish(made_policy(other, 24, key=KEY))
+    unfit = made_policy(other, 24, key=KEY)
+    learner.publish(unfit)
     refused(robot, count + 5)
+    learner.publish(unfit)
     # Told once, however often it is repeated; an older one is no news at all.
     learner.publish(policy_of(23, run_id=8))
     learner.publish(policy_of(11))
