@@ -9,7 +9,7 @@ from made_policies import legs_task, policy_bytes
 import pytest
 
 pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.one_distro]
 
 import tiny_robot  # noqa: E402
 

@@ -10,7 +10,7 @@ import pytest
 from robots import sim_robot
 
 pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.one_distro]
 
 
 @pytest.mark.parametrize('arguments, words', [

@@ -16,7 +16,7 @@ from asyncppo_ros.errors import ConfigError, TaskError
 from asyncppo_ros.simulation.environment import StepMissed
 
 rclpy = pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.one_distro]
 
 STEPS = 75
 # A busy machine is no reason to miss a step in lockstep.

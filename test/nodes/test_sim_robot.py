@@ -13,7 +13,7 @@ from asyncppo_ros.simulation.quadruped_walk import JOINTS
 from asyncppo_ros.simulation.reach import JOINTS as ARM_JOINTS
 
 rclpy = pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.one_distro]
 
 SEED = 7
 LATENCY = 0.1

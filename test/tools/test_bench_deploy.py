@@ -75,6 +75,7 @@ def test_mistakes():
 
 
 @pytest.mark.nodes
+@pytest.mark.one_distro
 def test_both_nodes_say_how_they_keep_their_times():
     pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
     result = asyncppo('bench', 'deploy', '--parts', 'nodes', '--rates', 50, '--rounds', 1,

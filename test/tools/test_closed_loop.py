@@ -102,10 +102,8 @@ def test_a_mistake_is_told_in_one_line(policies, options, told):
     assert told in str(error.value) and '\n' not in str(error.value)
 
 
-needs_ros = pytest.mark.nodes
-
-
-@needs_ros
+@pytest.mark.nodes
+@pytest.mark.one_distro
 def test_reach_through_topics_is_reach_in_process(policies):
     pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
     ended = asyncppo('eval', policies('reach'), '--ros', '--episodes', 2, '--seed', SEED, '--json',
@@ -125,7 +123,8 @@ def test_reach_through_topics_is_reach_in_process(policies):
     assert 'return' in score_text(result['ros'])
 
 
-@needs_ros
+@pytest.mark.nodes
+@pytest.mark.one_distro
 def test_a_policy_that_no_robot_can_run_is_refused(policies):
     pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
     ended = asyncppo('eval', policies('Hopper-v5'), '--ros', '--episodes', 1, timeout=300)
@@ -133,7 +132,8 @@ def test_a_policy_that_no_robot_can_run_is_refused(policies):
     assert 'qpos' in ended.stderr and 'Traceback' not in ended.stderr
 
 
-@needs_ros
+@pytest.mark.nodes
+@pytest.mark.one_distro
 def test_ctrl_c_ends_it_and_its_nodes(policies, tmp_path):
     pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
     from harness import processes_of
