@@ -18,7 +18,7 @@ from typing import Any
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ArtefactError, ConfigError
 from asyncppo_ros.launching import NAMESPACE, require
-from asyncppo_ros.nodes.process import StopRequest, stay_on_this_host
+from asyncppo_ros.nodes.process import stay_on_this_host, StopRequest
 from asyncppo_ros.robot.artefact import Artefact, read_artefact
 from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.run import find_run

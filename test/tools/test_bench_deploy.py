@@ -64,7 +64,7 @@ def test_inference_is_timed():
         act, bare, ratio = (rows[f'{name} {what}']
                             for what in ('act', 'bare forward', 'act / bare forward'))
         # How they compare is for a quiet machine to say; here the ratio is one of those taken.
-        assert 0.0 < rows[f'{name} bare products']['min']
+        assert rows[f'{name} bare products']['min'] > 0.0
         assert act['min'] / bare['max'] <= ratio['median'] <= act['max'] / bare['min']
     assert said['checks'][0]['passed'] == (said['checks'][0]['value'] <= 3.0)
 
