@@ -26,7 +26,7 @@ from asyncppo_ros.robot.terms import (
 )
 
 rclpy = pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.one_distro]
 
 HERE = pathlib.Path(__file__).parent
 NAMESPACE = 'faulty'
