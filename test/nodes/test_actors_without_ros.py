@@ -48,6 +48,7 @@ def test_a_wrong_address_is_one_line(without_rclpy):
 
 
 @pytest.mark.nodes
+@pytest.mark.one_distro
 def test_they_join_a_training_collect_and_leave(tmp_path, without_rclpy):
     pytest.importorskip('rclpy', reason='the learner needs ROS 2')
     run, address = tmp_path / 'run', free_address()

@@ -83,6 +83,7 @@ def test_a_broken_model_shows_what_mujoco_says(folder):
 
 @needs_ros
 @pytest.mark.nodes
+@pytest.mark.one_distro
 def test_a_task_of_the_user_trains_with_real_nodes(folder):
     result = asyncppo('train', '--task', 'my_tasks:Rail', '--env_steps', 6000, '--run_dir',
                       folder / 'run', *options(), cwd=folder)
@@ -92,6 +93,7 @@ def test_a_task_of_the_user_trains_with_real_nodes(folder):
 
 @needs_ros
 @pytest.mark.nodes
+@pytest.mark.one_distro
 def test_a_nan_that_comes_late_ends_the_run_with_its_reason(folder):
     run = folder / 'run'
     result = asyncppo('train', '--task', 'my_tasks:Late', '--env_steps', 10 ** 7, '--run_dir',

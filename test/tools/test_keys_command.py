@@ -35,6 +35,7 @@ def test_mistakes_are_one_line(tmp_path):
 
 
 @pytest.mark.nodes
+@pytest.mark.one_distro
 def test_a_training_with_keys_takes_in_the_added_and_nobody_else(tmp_path):
     pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
     keys, others, run = tmp_path / 'keys', tmp_path / 'others', tmp_path / 'run'
@@ -78,6 +79,7 @@ def test_a_training_with_keys_takes_in_the_added_and_nobody_else(tmp_path):
 
 
 @pytest.mark.nodes
+@pytest.mark.one_distro
 def test_a_training_whose_keys_are_not_there_says_so_in_one_line(tmp_path):
     pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
     result = asyncppo('train', '--task', 'cartpole_swingup', '--run_dir', tmp_path / 'run',
