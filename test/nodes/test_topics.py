@@ -162,6 +162,7 @@ def test_settings_are_read_only_parameters(training, node):
     assert not refused.successful
 
 
+@pytest.mark.one_distro
 def test_running_actors_accept_the_generation_of_a_restarted_learner(tmp_path):
     """The learner is killed and started again beside the actors, as a launch file would."""
     import signal

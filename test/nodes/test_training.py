@@ -27,6 +27,7 @@ BUDGET = 900_000
 SOLVED = 350.0
 
 
+@pytest.mark.one_distro
 def test_cartpole_is_solved_by_the_asynchronous_nodes(tmp_path):
     run = tmp_path / 'run'
     result = asyncppo('train', '--task', 'cartpole_swingup', '--env_steps', BUDGET, '--run_dir',
