@@ -17,13 +17,11 @@ from asyncppo_ros.resources import find
 from asyncppo_ros.robot.artefact import policy_file, read_artefact
 from asyncppo_ros.robot.needs import needs_of
 from asyncppo_ros.robot.signing import signing_key
-from asyncppo_ros.settings import build, read_yaml
+from asyncppo_ros.robot_launching import NEEDED
+from asyncppo_ros.settings import build, read_yaml, without_ros_own
 
-# What the policy node needs, and what the simulated robot does.
+# What the policy node needs.
 ON_ROBOT = ('rclpy', 'numpy', 'yaml')
-IN_SIMULATION = ('rclpy', 'mujoco')
-# Parameters that ROS itself reads.
-ROS_OWN = ('use_sim_time', 'qos_overrides.', 'start_type_description_service')
 # What the evaluator of a run tells, beside the run's policies.
 EVALUATION = 'evaluator/evaluation'
 
@@ -84,7 +82,7 @@ def plan(values: Mapping[str, str]) -> Plan:
         check_nodes(values['python'], config, ON_ROBOT)
         return Plan(policy, None)
     task = values['task'] or str(card['task'])
-    check_nodes(values['python'], build(Config, {'task': task}), IN_SIMULATION)
+    check_nodes(values['python'], build(Config, {'task': task}), NEEDED)
     flags = {'sim_robot.lockstep': lockstep, 'sim_robot.ask': flag_of('ask', values['ask']),
              'sim_robot.publish_clock': clocked}
     # The robot itself makes the time, so it does not live by it.
@@ -128,8 +126,7 @@ def config_of(file: pathlib.Path | None) -> Config:
     if file is None:
         return Config()
     try:
-        return build(Config, {name: value for name, value in read_yaml(file).items()
-                              if not name.startswith(ROS_OWN)})
+        return build(Config, without_ros_own(read_yaml(file)))
     except ConfigError as error:
         raise ConfigError(f'robot:={file}: {error}') from None
 

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 from asyncppo_ros.errors import ConfigError
 
 ConfigT = TypeVar('ConfigT')
+# Parameters that ROS itself declares or reads, and that may stand in the same files.
+ROS_OWN = ('use_sim_time', 'qos_overrides.', 'start_type_description_service')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +145,11 @@ def read_yaml(path: str | pathlib.Path) -> dict[str, Any]:
         else:
             flat.update(flatten({node: section}))
     return flat
+
+
+def without_ros_own(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the dotted settings among the parameters of a node: those that are not ROS's own."""
+    return {name: value for name, value in values.items() if not name.startswith(ROS_OWN)}
 
 
 def write_yaml(config: Any, path: str | pathlib.Path, header: str = '') -> None:

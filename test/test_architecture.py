@@ -36,7 +36,8 @@ POLICY_NODE = ROS | ROBOT | {'yaml', 'asyncppo_ros.nodes', 'asyncppo_ros.config'
 # The policy node and what it imports of its room.
 ON_ROBOT = ('main', 'process', 'context', 'parameters', 'qos', 'policy_node', 'policy_deployment',
             'policy_estop', 'policy_live', 'policy_loop', 'policy_pace', 'policy_reports',
-            'policy_timing', 'robot_controller', 'robot_frames', 'robot_link', 'robot_messages')
+            'policy_timing', 'robot_clock', 'robot_controller', 'robot_frames', 'robot_limits',
+            'robot_link', 'robot_messages')
 HEAVY = ('rclpy', 'mujoco', 'gymnasium', 'zmq', 'torch', 'ray', 'matplotlib', 'tensorboard',
          'safetensors', 'onnx', 'onnxruntime')
 # A line of code knows its room.

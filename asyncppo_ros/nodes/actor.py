@@ -16,7 +16,7 @@ from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes.process import die_with_parent, StopRequest, SupervisorHeartbeat
 from asyncppo_ros.run import resolve
-from asyncppo_ros.settings import read_yaml
+from asyncppo_ros.settings import read_yaml, without_ros_own
 
 # The learner goes first where cores are few: the sooner its update ends, the sooner every actor
 # has its next permit.  Otherwise an actor may take the core that all others wait for.
@@ -80,8 +80,7 @@ def given_settings(ros: Sequence[str]) -> dict[str, Any]:
                 raise ConfigError(f'-p {value}: expected -p NAME:=VALUE')
             # In rcl's full form a node stands before the name: node:name:=value.
             given[name.rpartition(':')[2]] = yaml.safe_load(text)
-    given.pop('use_sim_time', None)
-    return given
+    return without_ros_own(given)
 
 
 def _collect_without_ros(config: Config, actor_id: int, stop: StopRequest) -> int:

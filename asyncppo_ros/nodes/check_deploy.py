@@ -17,14 +17,16 @@ from rclpy.qos import DurabilityPolicy
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import UserError
 from asyncppo_ros.nodes.context import running
-from asyncppo_ros.nodes.policy_deployment import LEAST_RATE, read_urdf
+from asyncppo_ros.nodes.policy_deployment import LEAST_RATE
+from asyncppo_ros.nodes.robot_clock import lacking_clock
+from asyncppo_ros.nodes.robot_limits import RobotLimits
+from asyncppo_ros.nodes.robot_link import is_unwatched
 from asyncppo_ros.nodes.robot_listener import RobotListener, type_name
 from asyncppo_ros.nodes.robot_messages import OUTPUT_TYPES
 from asyncppo_ros.robot.artefact import Artefact
-from asyncppo_ros.robot.limits import Limits, tighter_of
+from asyncppo_ros.robot.limits import Limits
 from asyncppo_ros.robot.numpy_policy import normalizer_arrays
 from asyncppo_ros.robot.pilot import Pilot
-from asyncppo_ros.robot.urdf import joint_limits
 
 NODE_NAME = 'check_deploy'
 POLICY_NODE = 'policy_node'
@@ -167,9 +169,8 @@ class _Comparison:
         if tilt is not None and highest and tilt > highest:
             self._wrong(f'the base is tilted by {tilt:.2f} rad (deploy.max_tilt = {highest:g}); '
                         'or see robot.imu_rotation')
-        if (self._node.get_parameter('use_sim_time').value
-                and self._node.get_clock().now().nanoseconds == 0):
-            self._wrong('use_sim_time is true, and nobody publishes /clock')
+        for line in lacking_clock(self._node):
+            self._wrong(line)
 
     def _check_joints(self) -> None:
         """Set every joint beside its value, start pose and limits."""
@@ -210,18 +211,12 @@ class _Comparison:
                 and not row['low'] - LIMIT_MARGIN <= row['value'] <= row['high'] + LIMIT_MARGIN)
 
     def _limits(self) -> Limits | None:
-        robot, deploy = self._config.robot, self._config.deploy
         try:
-            urdf = read_urdf(robot.urdf) if robot.urdf else {}
-            if robot.description_topic and not robot.urdf:
-                text = self._heard.link.robot_urdf()
-                if text is None:
-                    self._wrong(f'no URDF came on {robot.description_topic}: give robot.urdf, or '
-                                'set robot.description_topic to "" where the limits in the '
-                                'policy shall do')
-                urdf = joint_limits(text) if text else {}
-            return tighter_of(self._task['action'], self._task.get('controller') or {}, urdf,
-                              self._heard.names, deploy.rate_limit, deploy.max_speed)
+            limits = RobotLimits(self._config, self._task, self._heard.names,
+                                 self._heard.link.robot_urdf)
+            for line in limits.lacking():
+                self._wrong(line)
+            return limits.limits()
         except UserError as error:
             self._wrong(str(error))
             return None
@@ -277,7 +272,7 @@ class _Comparison:
 
     def _check_controller(self) -> None:
         link, interface = self._heard.link, self._pilot.interface
-        if interface != 'position' and not self._config.deploy.allow_unwatched:
+        if is_unwatched(self._config, interface):
             self._wrong(f'{interface} commands through a forward_command_controller hold for ever '
                         'when the policy node dies: use a joint_trajectory_controller, or set '
                         'deploy.allow_unwatched')

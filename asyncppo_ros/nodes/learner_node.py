@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
-from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from std_msgs.msg import Float64
 from std_srvs.srv import Trigger
@@ -28,7 +27,7 @@ from asyncppo_ros.learning.metrics import (
 )
 from asyncppo_ros.learning.training import Training
 from asyncppo_ros.nodes.actor_states import quarantined
-from asyncppo_ros.nodes.context import running
+from asyncppo_ros.nodes.context import running, Spinner
 from asyncppo_ros.nodes.parameters import read_config
 from asyncppo_ros.nodes.policy_topic import RosPolicyPublisher
 from asyncppo_ros.nodes.process import StopRequest
@@ -151,7 +150,7 @@ class LearnerNode(Node):
 def run(arguments: list[str], stop: StopRequest) -> int:
     """Run the learner node until its steps are done or it is stopped."""
     with running(LearnerNode, arguments) as node:
-        spinner = _Spinner(node)
+        spinner = Spinner(node.executor, 'rclpy')
         try:
             return _train(node, stop)
         finally:
@@ -271,24 +270,3 @@ def _summary(row: Mapping[str, Any], total: int) -> str:
             f'{row.get("return_mean", float("nan")):.2f}{shown}, lag {row["policy_lag_mean"]:.1f} '
             f'(max {row["policy_lag_max"]:.0f}) versions, age {row["sample_age_mean"]:.0f} ms, '
             f'learner waits {row["learner_wait"]:.0%}')
-
-
-class _Spinner:
-    """Spins a node in a thread of its own until told to stop."""
-
-    def __init__(self, node: Node) -> None:
-        self._executor = node.executor
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._spin, name='rclpy', daemon=True)
-        self._thread.start()
-
-    def _spin(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self._executor.spin_once(timeout_sec=0.1)
-        except ExternalShutdownException:
-            pass
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(timeout=2.0)

@@ -5,10 +5,7 @@ from rclpy.node import Node
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.run import resolve
-from asyncppo_ros.settings import settings, to_dict
-
-# Parameters that ROS itself declares or reads.
-ROS_OWN = ('use_sim_time', 'qos_overrides.', 'start_type_description_service')
+from asyncppo_ros.settings import settings, to_dict, without_ros_own
 
 
 def read_config(node: Node) -> Config:
@@ -24,10 +21,8 @@ def read_config(node: Node) -> Config:
         A parameter is unknown, of a wrong type or out of range.
 
     """
-    given = {name: _plain(parameter.value)
-             for name, parameter in node.get_parameters_by_prefix('').items()
-             if not name.startswith(ROS_OWN)}
-    config = resolve(given)
+    given = without_ros_own(node.get_parameters_by_prefix(''))
+    config = resolve({name: _plain(parameter.value) for name, parameter in given.items()})
     values = to_dict(config)
     for name, _, info in settings(Config):
         unit = f' [{info.unit}]' if info.unit else ''

@@ -1,31 +1,27 @@
 """What exists of a policy on a robot between `configure` and `cleanup`, and whether it may act."""
 
 from collections.abc import Callable
-import pathlib
 import time
-from typing import Any
 
 import numpy as np
-from rclpy.clock import JumpThreshold
-from rclpy.duration import Duration
 from rclpy.node import Node
 
-from asyncppo_ros.config import Config
+from asyncppo_ros.config import Config, RobotConfig
 from asyncppo_ros.errors import ConfigError, PolicyError, UserError
 from asyncppo_ros.nodes.policy_estop import EmergencyStop
 from asyncppo_ros.nodes.policy_live import known_scores, LivePolicies
 from asyncppo_ros.nodes.policy_loop import ControlLoop
-from asyncppo_ros.nodes.policy_pace import Pace, SimulatedPace, SteadyPace
-from asyncppo_ros.nodes.robot_link import RobotLink
+from asyncppo_ros.nodes.robot_clock import lacking_clock, on_each_tick, pace_of
+from asyncppo_ros.nodes.robot_limits import RobotLimits
+from asyncppo_ros.nodes.robot_link import is_unwatched, others_told, RobotLink
 from asyncppo_ros.robot.artefact import policy_file, read_artefact
-from asyncppo_ros.robot.limits import tighter_of
 from asyncppo_ros.robot.measured import MeasuredState, SensorSettings
+from asyncppo_ros.robot.needs import Needs
 from asyncppo_ros.robot.pilot import Pilot
-from asyncppo_ros.robot.safety import Mode, SafetySettings, Supervisor
+from asyncppo_ros.robot.safety import Mode
 from asyncppo_ros.robot.topics import command_topics, joint_names
-from asyncppo_ros.robot.urdf import joint_limits, JointLimits
 
-# Commands of these types are velocities: where nobody gives them they are 0.
+# Commands of these types are velocities.
 VELOCITY_TYPES = ('Twist', 'TwistStamped')
 # States must come at least this often per control step.
 LEAST_RATE = 0.5
@@ -76,28 +72,24 @@ class Deployment:
         self.pilot = pilot = Pilot(artefact)
         needs, joints = pilot.needs, tuple(self._task['joints'])
         self._names = joint_names(robot.joint_names, joints)
-        self._urdf = read_urdf(robot.urdf) if robot.urdf else None
-        self._sim_time = bool(node.get_parameter('use_sim_time').value)
-        sizes = {name: need.size for name, need in needs.commands.items()}
+        # Before anything is subscribed to: a file may not be readable.
+        self._limits = RobotLimits(config, self._task, self._names,
+                                   lambda: self.link.robot_urdf())
         self.measured = MeasuredState(
             needs, joints, len(pilot.joints), self._names, sensor_settings(config),
-            [name for name, source in command_topics(robot.command_topics, sizes).items()
-             if source.type in VELOCITY_TYPES])
+            velocity_commands(robot, needs))
         self._second_publisher: list[str] = []
-        self.link = RobotLink(node, robot, self.measured, needs, pilot.joints, pilot.interface,
-                              pilot.control_dt)
-        self.loop = ControlLoop(pilot, self.measured, self.link, self._pace(), self._outside,
-                                error)
+        self.link = RobotLink(node, robot, self.measured, needs,
+                              [self._names[joint] for joint in pilot.joints], pilot.interface)
+        self.loop = ControlLoop(
+            pilot, self.measured, self.link,
+            pace_of(node, pilot.control_dt, self.measured, PATIENCE * deploy.state_timeout_s),
+            self._outside, error)
         self.estop = EmergencyStop(node, deploy, self.loop.trip)
         self.live = LivePolicies(node, deploy, key, artefact, known_scores(self.path), pilot,
                                  tell)
         # A step in simulated time is due when the clock says so.
-        self._jumps: Any = None
-        if self._sim_time:
-            self._jumps = node.get_clock().create_jump_callback(
-                JumpThreshold(min_forward=Duration(nanoseconds=1),
-                              min_backward=Duration(nanoseconds=-1), on_clock_change=True),
-                post_callback=lambda jump: self.loop.wake())
+        self._ticks = on_each_tick(node, self.loop.wake)
 
     def refusals(self, to_start: bool = False) -> list[str]:
         """
@@ -110,8 +102,8 @@ class Deployment:
 
         """
         now = time.monotonic()
-        reasons = [*self._tripped(), *self._clockless(), *self._limitless(), *self._unheard(),
-                   *self.estop.faults(now), *self._unwatched()]
+        reasons = [*self._tripped(), *lacking_clock(self._node), *self._limitless(),
+                   *self._unheard(), *self.estop.faults(now), *self._unwatched()]
         missing = self.measured.missing()
         if missing:
             return [*reasons, *self._never_heard(missing)]
@@ -138,34 +130,8 @@ class Deployment:
 
     def look_for_others(self) -> list[str]:
         """Look whether another node commands the robot, too, and have that trip the loop."""
-        self._second_publisher = []
-        if not self._config.deploy.allow_other_publishers:
-            others = self.link.other_publishers()
-            if others:
-                self._second_publisher = [f'{", ".join(others)} publishes on {self.link.topic}, '
-                                          'too (deploy.allow_other_publishers)']
+        self._second_publisher = others_told(self.link, self._config)
         return self._second_publisher
-
-    def supervise(self) -> None:
-        """
-        Make the safety supervisor, once the limits of the robot are known.
-
-        Raises
-        ------
-        UserError
-            The URDF is malformed or does not fit the policy.
-
-        """
-        if self.loop.supervisor is not None:
-            return
-        deploy = self._config.deploy
-        limits = tighter_of(self._task['action'], self._task.get('controller') or {},
-                            self._limits_of_robot() or {}, self._names, deploy.rate_limit,
-                            deploy.max_speed)
-        self.loop.supervisor = Supervisor(
-            limits, self.pilot.interface, self.pilot.control_dt,
-            SafetySettings(deploy.ramp_s, deploy.start_speed, deploy.max_deadline_misses,
-                           deploy.max_tilt, deploy.damping))
 
     def reset_trip(self) -> None:
         """Release the emergency stop and forget a trip; the robot is let go before."""
@@ -180,48 +146,26 @@ class Deployment:
         self.live.close()
         self.link.close()
         self.estop.close()
-        if self._jumps is not None:
-            self._jumps.unregister()
-
-    def _pace(self) -> Pace:
-        control_dt = self.pilot.control_dt
-        if not self._sim_time:
-            return SteadyPace(control_dt)
-        clock = self._node.get_clock()
-        return SimulatedPace(control_dt, lambda: clock.now().nanoseconds * 1e-9, self.measured,
-                             PATIENCE * self._config.deploy.state_timeout_s)
+        if self._ticks is not None:
+            self._ticks.unregister()
 
     def _outside(self, now: float) -> list[str]:
         return [*self.estop.faults(now), *self._second_publisher]
-
-    def _limits_of_robot(self) -> dict[str, JointLimits] | None:
-        """Give the limits in the URDF; none where there shall be no URDF, None where it lacks."""
-        if self._urdf is None:
-            text = self.link.robot_urdf()
-            if text is None and self._config.robot.description_topic:
-                return None
-            self._urdf = joint_limits(text) if text else {}
-        return self._urdf
 
     def _tripped(self) -> list[str]:
         if self.loop.mode is not Mode.TRIPPED or self.estop.reason:
             return []
         return [f'tripped: {self.loop.reasons[0]}; ~/reset_trip first']
 
-    def _clockless(self) -> list[str]:
-        if self._sim_time and self._node.get_clock().now().nanoseconds == 0:
-            return ['use_sim_time is true, and nobody publishes /clock']
-        return []
-
     def _limitless(self) -> list[str]:
+        """Make the safety supervisor, once the limits of the robot are known."""
         try:
-            if self._limits_of_robot() is not None:
-                self.supervise()
-                return []
+            lacking = self._limits.lacking()
+            if not lacking and self.loop.supervisor is None:
+                self.loop.supervisor = self._limits.supervisor(self._config.deploy.ramp_s)
         except UserError as error:
             return [str(error)]
-        return [f'no URDF came on {self._config.robot.description_topic}: give robot.urdf, or '
-                'set robot.description_topic to "" where the limits in the policy shall do']
+        return lacking
 
     def _unheard(self) -> list[str]:
         """Say whether the controller is there and moves the joints of the policy."""
@@ -239,8 +183,7 @@ class Deployment:
 
     def _unwatched(self) -> list[str]:
         interface = self.pilot.interface
-        if self._config.robot.output != 'forward_command' or interface == 'position' \
-                or self._config.deploy.allow_unwatched:
+        if not is_unwatched(self._config, interface):
             return []
         return [f'{interface} through a forward_command_controller, which holds the last command '
                 'for ever when this node dies, needs deploy.allow_unwatched; see docs/safety.md']
@@ -278,22 +221,11 @@ class Deployment:
         return []
 
 
-def read_urdf(path: str) -> dict[str, JointLimits]:
-    """
-    Read the limits of a robot from a file.
-
-    Raises
-    ------
-    UserError
-        It cannot be read or is malformed.
-
-    """
-    try:
-        text = pathlib.Path(path).expanduser().read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, 'strerror', None) or 'not a text'
-        raise ConfigError(f'robot.urdf = {path}: {reason}') from None
-    return joint_limits(text)
+def velocity_commands(robot: RobotConfig, needs: Needs) -> list[str]:
+    """Name the commands that are velocities: where nobody gives them they are 0."""
+    sizes = {name: need.size for name, need in needs.commands.items()}
+    return [name for name, source in command_topics(robot.command_topics, sizes).items()
+            if source.type in VELOCITY_TYPES]
 
 
 def sensor_settings(config: Config) -> SensorSettings:

@@ -7,15 +7,14 @@ import time
 from typing import Any
 
 import numpy as np
-from rclpy.clock import JumpThreshold
-from rclpy.duration import Duration
 from rclpy.node import Node
 from std_srvs.srv import Trigger
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.nodes.policy_deployment import sensor_settings
 from asyncppo_ros.nodes.policy_estop import EmergencyStop
-from asyncppo_ros.nodes.policy_pace import Pace, SimulatedPace, SteadyPace
+from asyncppo_ros.nodes.robot_clock import on_each_tick, pace_of, uses_sim_time
+from asyncppo_ros.nodes.robot_limits import RobotLimits
 from asyncppo_ros.nodes.robot_link import RobotLink
 from asyncppo_ros.nodes.robot_readiness import check_watched, Readiness
 from asyncppo_ros.robot.measured import MeasuredState
@@ -76,19 +75,22 @@ class RobotControl:
     def __init__(self, node: Node, config: Config, needs: Needs,
                  card: Mapping[str, Any]) -> None:
         self.idle: Callable[[], bool] = lambda: False
-        self._node, self._config = node, config
+        self._node = node
         action = card['action']
         self.dt, self.interface = float(action['control_dt']), str(action['interface'])
         check_watched(config, self.interface)
         names = joint_names(config.robot.joint_names, card['joints'])
+        limits = RobotLimits(config, card, names, lambda: self._link.robot_urdf())
         self.measured = MeasuredState(needs, card['joints'], len(action['joints']), names,
                                       sensor_settings(config))
-        self._link = RobotLink(node, config.robot, self.measured, needs, action['joints'],
-                               self.interface, self.dt)
-        self._sim_time = bool(node.get_parameter('use_sim_time').value)
+        self._link = RobotLink(node, config.robot, self.measured, needs,
+                               [names[joint] for joint in action['joints']], self.interface)
+        self._sim_time = uses_sim_time(node)
         self._wake = threading.Event()
-        self._jumps: Any = None
-        self._pace = self._make_pace()
+        self._pace = pace_of(node, self.dt, self.measured, config.deploy.state_timeout_s)
+        self._ticks = on_each_tick(node, self._wake.set)
+        if self._pace.waits_for_samples:
+            self._link.on_arrival = self._wake.set
         self._still_s = max(STILL_S, config.deploy.state_timeout_s)
         self._lock = threading.RLock()
         self._sent_at = self._ticked_at = 0.0
@@ -96,8 +98,7 @@ class RobotControl:
         self._stamp: float | None = None
         self._stamp_sent: float | None = None
         self.estop = EmergencyStop(node, config.deploy, self.stop)
-        self._readiness = Readiness(node, config, card, names, self.measured, self._link,
-                                    self.estop)
+        self._readiness = Readiness(node, config, limits, self.measured, self._link, self.estop)
         self._services = [node.create_service(Trigger, '~/estop', self._press),
                           node.create_service(Trigger, '~/reset_trip', self._release)]
         self._closing = threading.Event()
@@ -295,24 +296,12 @@ class RobotControl:
         self._link.wait_until_received(LAST_S)
         if self._supervisor is not None:
             self._supervisor.deactivate()
-        if self._jumps is not None:
-            self._jumps.unregister()
+        if self._ticks is not None:
+            self._ticks.unregister()
         self.estop.close()
         self._link.close()
         for service in self._services:
             self._node.destroy_service(service)
-
-    def _make_pace(self) -> Pace:
-        if not self._sim_time:
-            return SteadyPace(self.dt)
-        clock = self._node.get_clock()
-        self._link.on_arrival = self._wake.set
-        self._jumps = clock.create_jump_callback(
-            JumpThreshold(min_forward=Duration(nanoseconds=1),
-                          min_backward=Duration(nanoseconds=-1), on_clock_change=True),
-            post_callback=lambda jump: self._wake.set())
-        return SimulatedPace(self.dt, lambda: clock.now().nanoseconds * 1e-9, self.measured,
-                             self._config.deploy.state_timeout_s)
 
     @property
     def _supervisor(self) -> Supervisor | None:

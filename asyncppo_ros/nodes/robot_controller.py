@@ -1,7 +1,6 @@
 """The joints of a forward_command_controller: its messages have numbers and no names."""
 
 from collections.abc import Sequence
-import threading
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,6 @@ class ControllerOrder:
         The A joints of the policy, by their names on the robot.
     given : sequence of str
         ``robot.joint_order``; empty = the controller is asked.
-    callback_group : CallbackGroup, optional
 
     Attributes
     ----------
@@ -44,13 +42,12 @@ class ControllerOrder:
 
     """
 
-    def __init__(self, node: Node, controller: str, names: Sequence[str], given: Sequence[str],
-                 callback_group: Any = None) -> None:
+    def __init__(self, node: Node, controller: str, names: Sequence[str],
+                 given: Sequence[str]) -> None:
         self.order: np.ndarray | None = None
         self._node, self._controller, self._names = node, controller, tuple(names)
         self._where = 'robot.joint_order' if given else controller
         self._joints: tuple[str, ...] | None = None
-        self._known = threading.Event()
         self._client: Any = None
         self._timer: Any = None
         if given:
@@ -60,13 +57,12 @@ class ControllerOrder:
         if not controller:
             raise ConfigError('robot.output_topic: no controller could be asked for its joints '
                               'there; give robot.joint_order')
-        self._client = node.create_client(GetParameters, f'{controller}/get_parameters',
-                                          callback_group=callback_group)
+        self._client = node.create_client(GetParameters, f'{controller}/get_parameters')
         # Not on the ROS clock: it may stand still.
-        self._timer = node.create_timer(ASK_S, self._ask, callback_group=callback_group,
+        self._timer = node.create_timer(ASK_S, self._ask,
                                         clock=Clock(clock_type=ClockType.STEADY_TIME))
 
-    def joints(self, timeout: float = 0.0) -> tuple[str, ...] | None:
+    def joints(self) -> tuple[str, ...] | None:
         """
         Give the joints of the controller, in its order, or None so far.
 
@@ -76,7 +72,6 @@ class ControllerOrder:
             They are not those of the policy.
 
         """
-        self._known.wait(timeout)
         if self._joints is not None:
             self._check(self._joints)
         return self._joints
@@ -102,7 +97,6 @@ class ControllerOrder:
         if sorted(joints) == sorted(self._names):
             self.order = np.array([self._names.index(joint) for joint in joints])
         self._joints = joints
-        self._known.set()
 
     def _check(self, joints: tuple[str, ...]) -> None:
         for joint in self._names:

@@ -2,7 +2,6 @@
 
 import collections
 from collections.abc import Callable, Sequence
-import threading
 import time
 from typing import Any
 
@@ -13,7 +12,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Imu, JointState
 from std_msgs.msg import String
 
-from asyncppo_ros.config import RobotConfig
+from asyncppo_ros.config import Config, RobotConfig
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes.qos import COMMAND_QOS, LATCHED_QOS, SENSOR_QOS
 from asyncppo_ros.nodes.robot_controller import ControllerOrder
@@ -29,7 +28,7 @@ from asyncppo_ros.nodes.robot_messages import (
 )
 from asyncppo_ros.robot.measured import MeasuredState
 from asyncppo_ros.robot.needs import Needs
-from asyncppo_ros.robot.topics import command_topics, controller_of, joint_names, output_topic
+from asyncppo_ros.robot.topics import command_topics, controller_of, output_topic
 
 # The rate of a topic is that of its last so many messages.
 RATE_MESSAGES = 20
@@ -48,14 +47,10 @@ class RobotLink:
         Gets what the robot tells.
     needs : Needs
         What is listened to.
-    joints : sequence of str
-        The A joints that are commanded, as the policy calls them, in its order.
+    names : sequence of str
+        The A joints that are commanded, as the robot calls them, in the order of the policy.
     interface : str
         position, velocity or effort.
-    control_dt : float
-        [s]
-    callback_group : CallbackGroup, optional
-        Of all callbacks.
     publishes : bool
         False = only listen; `publish` and `wait_until_received` must not be called then.
 
@@ -76,24 +71,17 @@ class RobotLink:
     """
 
     def __init__(self, node: Node, config: RobotConfig, measured: MeasuredState, needs: Needs,
-                 joints: Sequence[str], interface: str, control_dt: float,
-                 callback_group: Any = None, publishes: bool = True) -> None:
+                 names: Sequence[str], interface: str, publishes: bool = True) -> None:
         self.on_arrival: Callable[[], None] = _nothing
         self._node, self._config, self._measured = node, config, measured
-        self._group = callback_group
         self._clock = node.get_clock()
         self._sim_time = bool(node.get_parameter('use_sim_time').value)
         self._frames = GoalFrames(node, config.base_frame)
         self._arrivals: dict[str, collections.deque[float]] = {}
         self._subscriptions: list[Any] = []
-        # Those of joints that nothing needs are of no matter here.
-        names = joint_names([entry for entry in config.joint_names
-                             if entry.partition('=')[0].strip() in needs.joints], needs.joints)
-        self._names = tuple(names[joint] for joint in joints)
         self._controller: ControllerOrder | None = None
         self._urdf: str | None = None
-        self._urdf_known = threading.Event()
-        self._message = command_message(config.output, self._names, interface,
+        self._message = command_message(config.output, names, interface,
                                         config.trajectory_time_s)
         topic = output_topic(config.output, config.output_topic)
         self._publisher = node.create_publisher(OUTPUT_TYPES[config.output], topic,
@@ -104,8 +92,7 @@ class RobotLink:
             self._subscribe_states(needs)
             if config.output == 'forward_command':
                 self._controller = ControllerOrder(
-                    node, self.controller, self._names,
-                    tuple(filter(None, config.joint_order)), callback_group)
+                    node, self.controller, names, tuple(filter(None, config.joint_order)))
         except ConfigError:
             self.close()
             raise
@@ -168,27 +155,13 @@ class RobotLink:
         """The controller that the commands go to."""
         return controller_of(self.topic)
 
-    def robot_urdf(self, timeout: float = 0.0) -> str | None:
-        """
-        Give the URDF that `description_topic` brought, or None.
-
-        Parameters
-        ----------
-        timeout : float
-            Wait for it so long [s]; another thread must spin the node.
-
-        """
-        self._urdf_known.wait(timeout)
+    def robot_urdf(self) -> str | None:
+        """Give the URDF that `description_topic` brought, or None so far."""
         return self._urdf
 
-    def controller_order(self, timeout: float = 0.0) -> tuple[str, ...] | None:
+    def controller_order(self) -> tuple[str, ...] | None:
         """
         Give the joints of the forward_command_controller, in its order, or None so far.
-
-        Parameters
-        ----------
-        timeout : float
-            Wait for it so long [s]; another thread must spin the node.
 
         Raises
         ------
@@ -196,7 +169,7 @@ class RobotLink:
             They are not those of the policy.
 
         """
-        return self._controller.joints(timeout) if self._controller is not None else None
+        return self._controller.joints() if self._controller is not None else None
 
     def close(self) -> None:
         """Listen and send no more."""
@@ -211,8 +184,7 @@ class RobotLink:
 
     def _subscribe(self, kind: type, topic: str, callback: Callable[[Any], None],
                    qos: Any = SENSOR_QOS) -> str:
-        subscription = self._node.create_subscription(kind, topic, callback, qos,
-                                                      callback_group=self._group)
+        subscription = self._node.create_subscription(kind, topic, callback, qos)
         self._subscriptions.append(subscription)
         return subscription.topic_name
 
@@ -274,7 +246,6 @@ class RobotLink:
 
     def _take_urdf(self, message: Any) -> None:
         self._urdf = message.data
-        self._urdf_known.set()
 
     def _command_callback(self, name: str) -> Callable[[Any], None]:
         def store(message: Any) -> None:
@@ -289,6 +260,21 @@ class RobotLink:
 
     def _warn(self, source: str, refusal: str) -> None:
         self._node.get_logger().warning(f'{source}: {refusal}', throttle_duration_sec=5.0)
+
+
+def others_told(link: RobotLink, config: Config) -> list[str]:
+    """Say who else commands the robot, in a line; empty = nobody, or it is allowed."""
+    others = [] if config.deploy.allow_other_publishers else link.other_publishers()
+    if not others:
+        return []
+    return [f'{", ".join(others)} publishes on {link.topic}, too '
+            '(deploy.allow_other_publishers)']
+
+
+def is_unwatched(config: Config, interface: str) -> bool:
+    """Say whether commands go where the last one holds for ever, and that is not allowed."""
+    return (config.robot.output == 'forward_command' and interface != 'position'
+            and not config.deploy.allow_unwatched)
 
 
 def _nothing() -> None:

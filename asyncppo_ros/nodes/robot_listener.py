@@ -9,7 +9,7 @@ from sensor_msgs.msg import JointState
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import PolicyError, UserError
-from asyncppo_ros.nodes.policy_deployment import sensor_settings, VELOCITY_TYPES
+from asyncppo_ros.nodes.policy_deployment import sensor_settings, velocity_commands
 from asyncppo_ros.nodes.qos import SENSOR_QOS
 from asyncppo_ros.nodes.robot_link import RobotLink
 from asyncppo_ros.nodes.robot_messages import TYPES
@@ -71,9 +71,10 @@ class RobotListener:
                                        {name: need.size for name, need in needs.commands.items()})
         self.measured = MeasuredState(
             needs, self.joints, len(pilot.joints), self.names, sensor_settings(config),
-            [name for name, source in self._sources.items() if source.type in VELOCITY_TYPES])
-        self.link = RobotLink(node, config.robot, self.measured, needs, pilot.joints,
-                              pilot.interface, pilot.control_dt, publishes=False)
+            velocity_commands(config.robot, needs))
+        self.link = RobotLink(node, config.robot, self.measured, needs,
+                              [self.names[joint] for joint in pilot.joints], pilot.interface,
+                              publishes=False)
         self.observations: list[np.ndarray] = []
         self.faults: dict[str, str] = {}
         self.told: dict[str, set[str]] = {}

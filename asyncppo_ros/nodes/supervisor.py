@@ -33,7 +33,7 @@ from asyncppo_ros.nodes.process import (
     StopRequest,
 )
 from asyncppo_ros.run import check_source, num_actors
-from asyncppo_ros.settings import build, read_yaml
+from asyncppo_ros.settings import build, read_yaml, without_ros_own
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
@@ -60,10 +60,8 @@ def robot_settings(file: str) -> dict[str, Any]:
     """
     if not file:
         return {}
-    values = {**read_yaml(file), **ONE_ROBOT}
-    # ROS's own: the node reads it from the file.
-    values.pop('use_sim_time', None)
-    return values
+    # What is ROS's own the node reads from the file.
+    return {**without_ros_own(read_yaml(file)), **ONE_ROBOT}
 
 
 class Actor:

@@ -12,21 +12,16 @@ from collections.abc import Mapping, Sequence
 import json
 import math
 import os
-import pathlib
 from typing import Any
 
 from asyncppo_ros.config import Config
-from asyncppo_ros.errors import ArtefactError, ConfigError
+from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.launching import NAMESPACE, require
 from asyncppo_ros.nodes.process import stay_on_this_host, StopRequest
-from asyncppo_ros.robot.artefact import Artefact, read_artefact
 from asyncppo_ros.robot.signing import signing_key
-from asyncppo_ros.run import find_run
-from asyncppo_ros.settings import build, read_yaml
+from asyncppo_ros.settings import build, read_yaml, without_ros_own
 from asyncppo_ros.tools.arguments import Parser, split_settings
-
-# A robot's parameter file may also hold what belongs to ROS.
-ROS_OWN = ('use_sim_time', 'qos_overrides', 'start_type_description_service')
+from asyncppo_ros.tools.policies import open_artefact
 
 
 def main(arguments: list[str], stop: StopRequest) -> int:
@@ -46,9 +41,8 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     if not NAMESPACE.fullmatch(own.namespace):
         raise ConfigError(f'--namespace {own.namespace}: not a name that ROS 2 allows')
     file = read_yaml(own.params) if own.params else {}
-    settings = {name: value for name, value in file.items() if not name.startswith(ROS_OWN)}
-    config = build(Config, {**settings, **given})
-    artefact = open_policy(own.policy, signing_key(config.transport.keys))
+    config = build(Config, {**without_ros_own(file), **given})
+    artefact = open_artefact(own.policy, signing_key(config.transport.keys))
     require(['rclpy'])
     # It must hear what the policy node will hear, which a launch file keeps on this host.
     stay_on_this_host(os.environ)
@@ -57,25 +51,6 @@ def main(arguments: list[str], stop: StopRequest) -> int:
                     bool(file.get('use_sim_time', False)), stop).as_dict()
     print(json.dumps(found, indent=1) if own.json else text_of(found))
     return 0 if found['ok'] else 1
-
-
-def open_policy(where: str, key: bytes | None) -> Artefact:
-    """
-    Read the newest policy of a run, or a policy file.
-
-    Raises
-    ------
-    ArtefactError, RunError
-        There is none, or it is damaged.
-
-    """
-    path = pathlib.Path(where)
-    if not path.is_dir():
-        return read_artefact(path, key)
-    policy_file = find_run(path).policy_file
-    if not policy_file.is_file():
-        raise ArtefactError(f'{where}: the run has no policy yet ({policy_file} is missing)')
-    return read_artefact(policy_file, key)
 
 
 def text_of(found: Mapping[str, Any]) -> str:

@@ -2,19 +2,18 @@
 
 import argparse
 import json
-import pathlib
 from typing import Any
 
 from asyncppo_ros.acting.evaluation import evaluate, Interrupted
 from asyncppo_ros.config import Config, EvaluationConfig, RandomizationConfig
 from asyncppo_ros.errors import ArtefactError, ConfigError
 from asyncppo_ros.nodes.process import StopRequest
-from asyncppo_ros.robot.artefact import Artefact, read_artefact
+from asyncppo_ros.robot.artefact import Artefact
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
 from asyncppo_ros.robot.signing import signing_key
-from asyncppo_ros.run import find_run
 from asyncppo_ros.simulation.registry import make
 from asyncppo_ros.tools.arguments import Parser, split_settings
+from asyncppo_ros.tools.policies import open_artefact, policy_file
 
 # Environments of one go: more episodes are played in several goes.
 MOST_ENVS = 128
@@ -76,38 +75,6 @@ def _through_topics(artefact: Artefact, own: argparse.Namespace, given: dict[str
     print(json.dumps(result) if own.json else closed_loop.text_of(
         result, [score_text(result[name]) for name in ('ros', 'in_process')]))
     return 0
-
-
-def policy_file(where: str) -> pathlib.Path:
-    """
-    Find the file of the newest policy of a run; the path itself where it is no folder.
-
-    Raises
-    ------
-    ArtefactError, RunError
-        There is none.
-
-    """
-    path = pathlib.Path(where)
-    if not path.is_dir():
-        return path
-    found = find_run(path).policy_file
-    if not found.is_file():
-        raise ArtefactError(f'{where}: the run has no policy yet ({found} is missing)')
-    return found
-
-
-def open_artefact(where: str, key: bytes | None = None) -> Artefact:
-    """
-    Read the newest policy of a run, or a policy file; with a key, only one signed with it.
-
-    Raises
-    ------
-    ArtefactError, RunError
-        There is none, or it is damaged.
-
-    """
-    return read_artefact(policy_file(where), key)
 
 
 def score_artefact(artefact: Artefact, episodes: int, seed: int = Config().evaluation.seed,

@@ -4,7 +4,7 @@ from asyncppo_ros.launching import require
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.tools.arguments import Parser
-from asyncppo_ros.tools.evaluate import open_artefact
+from asyncppo_ros.tools.policies import open_artefact
 
 
 def main(arguments: list[str], _stop: StopRequest) -> int:

@@ -10,6 +10,7 @@ from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
 from asyncppo_ros.tools.arguments import Parser
+from asyncppo_ros.tools.policies import open_artefact
 
 GAP = 4
 
@@ -38,7 +39,6 @@ def main(arguments: list[str], _stop: StopRequest) -> int:
     from matplotlib.image import imsave
 
     from asyncppo_ros.simulation.render import episode_frames
-    from asyncppo_ros.tools.evaluate import open_artefact
     artefact = open_artefact(own.policy)
     pictures = episode_frames(
         artefact.card['task']['task'], NumpyPolicy(artefact).act,

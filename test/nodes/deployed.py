@@ -251,25 +251,19 @@ def inside(rclpy, namespace, policy, *more, **settings):
     """Make a policy node in this process, spun by a thread; for what is refused at once."""
     from rclpy.executors import SingleThreadedExecutor
 
+    from asyncppo_ros.nodes.context import Spinner
     from asyncppo_ros.nodes.policy_node import PolicyNode
     values = {**PATIENT, 'deploy.policy': str(policy),
               **{name.replace('__', '.'): value for name, value in settings.items()}}
     node = PolicyNode(namespace=namespace, cli_args=[*settings_arguments(values), *more],
                       use_global_arguments=False)
-    executor, end = SingleThreadedExecutor(), threading.Event()
+    executor = SingleThreadedExecutor()
     executor.add_node(node)
-
-    def spin():
-        while not end.is_set():
-            executor.spin_once(timeout_sec=0.05)
-
-    thread = threading.Thread(target=spin)
-    thread.start()
+    spinner = Spinner(executor, 'spinner')
     try:
         yield node
     finally:
-        end.set()
-        thread.join()
+        spinner.stop()
         node.trigger_shutdown()
         executor.shutdown()
         node.destroy_node()

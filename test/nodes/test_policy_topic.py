@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -31,20 +30,15 @@ def make_policy(version, megabytes=0.01, key=None, run_id=1):
 def spinning(node):
     """Spin a node in a thread, as the learner does."""
     from rclpy.executors import SingleThreadedExecutor
-    executor, end = SingleThreadedExecutor(), threading.Event()
+
+    from asyncppo_ros.nodes.context import Spinner
+    executor = SingleThreadedExecutor()
     executor.add_node(node)
-
-    def spin():
-        while not end.is_set():
-            executor.spin_once(timeout_sec=0.05)
-
-    thread = threading.Thread(target=spin)
-    thread.start()
+    spinner = Spinner(executor, 'spinner')
     try:
         yield
     finally:
-        end.set()
-        thread.join()
+        spinner.stop()
         executor.shutdown()
 
 
