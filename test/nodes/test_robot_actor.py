@@ -73,7 +73,9 @@ def test_an_actor_collects_from_a_robot_and_the_books_balance(tmp_path):
     assert books['balanced'] and books['totals']['consumed'] >= 3 * 128
     assert books['totals']['refused_by_check'] == 0
     assert [row['actor_id'] for row in books['actors']] == [0]
-    assert rows[-1]['actors'] == 1 and rows[-1]['policy_lag_max'] <= 8
+    # The last rows may be from after the actor has said goodbye.
+    assert max(row['actors'] for row in rows) == 1
+    assert max(row['policy_lag_max'] for row in rows) <= 8
     assert rows[-1]['missed_steps'] <= 3, printed
 
 
