@@ -69,8 +69,13 @@ def test_the_interval_of_the_iqm_holds_what_it_should():
 def test_relative_difference_and_ratio_of_medians():
     rng = np.random.default_rng(1)
     ours, theirs = rng.normal(95.0, 5.0, 200), rng.normal(100.0, 5.0, 200)
-    found = relative_difference(ours, theirs)
+    found = relative_difference((ours, theirs))
     assert found.low > -0.1 and found.low < -0.05 < found.high < 0.0
+    # With a second pair of the opposite difference: about 0, and surer.
+    other = (rng.normal(105.0, 5.0, 200), rng.normal(100.0, 5.0, 200))
+    both = relative_difference((ours, theirs), other)
+    assert both.value == pytest.approx(0.5 * (found.value + relative_difference(other).value))
+    assert both.low < 0.0 < both.high and both.high - both.low < found.high - found.low
     ratio = median_ratio(rng.normal(30.0, 1.0, 50), rng.normal(10.0, 1.0, 50))
     assert ratio.low < 3.0 < ratio.high and ratio.high - ratio.low < 0.6
 
@@ -84,6 +89,10 @@ def test_modes_are_compared_where_there_are_both():
     assert early['difference'][0] == pytest.approx(10.0 / 13.0 - 1.0)
     assert not early['check']['passed']
     assert end['difference'][0] == pytest.approx(0.0) and end['check']['passed']
+    # With a second task: the mean of both, where both were scored.
+    *_, mean = learning.comparisons_of(results + [result('sync', {STEPS: 4.0}, task='other')])
+    assert mean['steps'] == STEPS and mean['difference'][0] == pytest.approx(0.5 * (0.0 + 0.25))
+    assert mean['name'] == f'mean of the 2 above at {STEPS:,}' and mean['check']['passed']
     # No share can be told of a return below 0.
     negative = [result(mode, {STEPS: -5.0}) for mode in ('async', 'sync')]
     assert learning.comparisons_of(negative) == []

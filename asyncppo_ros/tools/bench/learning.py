@@ -181,10 +181,12 @@ def comparisons_of(results: Sequence[Result]) -> list[dict[str, Any]]:
     list of dict
         Per task, number of environments and milestone ``difference``: mean(async) / mean(sync) - 1
         with its 95 % interval, and ``check``: whether that excludes a loss above `MARGIN`.  Not
-        where the synchronous mean is below 0, which no share can be told of.
+        where the synchronous mean is below 0, which no share can be told of.  The last entries
+        are the means of these differences over the tasks, which are surer than each.
 
     """
     comparisons = []
+    pairs: dict[int, list[tuple[list[float], list[float]]]] = {}
     settings = dict.fromkeys((entry['task'], entry['num_envs']) for entry in results)
     for task, num_envs in settings:
         alone = [known for known, _ in settings].count(task) == 1
@@ -196,13 +198,22 @@ def comparisons_of(results: Sequence[Result]) -> list[dict[str, Any]]:
             ours, theirs = returns_at(modes['async'], steps), returns_at(modes['sync'], steps)
             if not theirs or statistics.fmean(theirs) <= 0.0:
                 continue
-            found = relative_difference(ours, theirs)
-            comparisons.append({
-                'name': f'{name} at {steps:,}', 'task': task, 'num_envs': num_envs,
-                'steps': steps, 'difference': list(found),
-                'check': check(f'{name} at {steps:,}: async / sync - 1, lower end', found.low,
-                               f'> {-MARGIN:g}', found.low > -MARGIN)})
+            pairs.setdefault(steps, []).append((ours, theirs))
+            comparisons.append({'task': task, 'num_envs': num_envs,
+                                **_comparison(name, steps, (ours, theirs))})
+    for steps, found in pairs.items():
+        if len(found) > 1:
+            comparisons.append(_comparison(f'mean of the {len(found)} above', steps, *found))
     return comparisons
+
+
+def _comparison(name: str, steps: int,
+                *pairs: tuple[Sequence[float], Sequence[float]]) -> dict[str, Any]:
+    found = relative_difference(*pairs)
+    name = f'{name} at {steps:,}'
+    return {'name': name, 'steps': steps, 'difference': list(found),
+            'check': check(f'{name}: async / sync - 1, lower end', found.low, f'> {-MARGIN:g}',
+                           found.low > -MARGIN)}
 
 
 def speedups_of(results: Sequence[Result]) -> list[dict[str, Any]]:

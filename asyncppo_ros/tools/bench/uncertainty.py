@@ -62,18 +62,22 @@ def paired_share_difference(first: Sequence[bool] | np.ndarray,
                     min(1.0, middle + width))
 
 
-def relative_difference(first: Sequence[float] | np.ndarray,
-                        second: Sequence[float] | np.ndarray, seed: int = 0) -> Estimate:
+def relative_difference(*pairs: tuple[Sequence[float], Sequence[float]],
+                        seed: int = 0) -> Estimate:
     """
-    Give mean(first) / mean(second) - 1 of two independent samples, by the bootstrap.
+    Give the mean over the pairs of mean(first) / mean(second) - 1, by the stratified bootstrap.
 
-    For means above 0: the interval excludes a loss above 10 % where it lies above -0.1.
+    The two samples of a pair are independent, and each is resampled within itself.  For means
+    above 0: the interval excludes a loss above 10 % where it lies above -0.1.
     """
-    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
     rng = np.random.default_rng(seed)
-    resampled = (a[rng.integers(len(a), size=(RESAMPLES, len(a)))].mean(1)
-                 / b[rng.integers(len(b), size=(RESAMPLES, len(b)))].mean(1))
-    return Estimate(float(a.mean() / b.mean() - 1.0), *_ends(resampled - 1.0))
+    values, resampled = [], []
+    for first, second in pairs:
+        a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+        values.append(float(a.mean() / b.mean() - 1.0))
+        resampled.append(a[rng.integers(len(a), size=(RESAMPLES, len(a)))].mean(1)
+                         / b[rng.integers(len(b), size=(RESAMPLES, len(b)))].mean(1) - 1.0)
+    return Estimate(float(np.mean(values)), *_ends(np.mean(resampled, axis=0)))
 
 
 def median_ratio(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray,
