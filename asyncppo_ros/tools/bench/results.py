@@ -5,6 +5,7 @@ import statistics
 from typing import Any
 
 from asyncppo_ros.run import machine, versions
+from asyncppo_ros.tools.bench.uncertainty import paired_ratio
 
 
 def row(name: str, values: Sequence[float], unit: str,
@@ -33,6 +34,23 @@ def row(name: str, values: Sequence[float], unit: str,
     if ceiling is not None:
         result |= {'ceiling': ceiling, 'ratio': result['median'] / ceiling}
     return result
+
+
+def paired_row(name: str, values: Sequence[float], ceilings: Sequence[float],
+               unit: str) -> dict[str, Any]:
+    """
+    Summarize measurements, each beside its ceiling of the same round.
+
+    Returns
+    -------
+    dict
+        As `row` gives it; ``ratio`` is the median of the ratios within a round, and
+        ``ratio_interval`` the 95 % interval of that.
+
+    """
+    found = paired_ratio(values, ceilings)
+    return row(name, values, unit, ceiling=statistics.median(ceilings)) | {
+        'ratio': found.value, 'ratio_interval': [found.low, found.high]}
 
 
 def report(settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]],

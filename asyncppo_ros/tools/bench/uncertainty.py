@@ -90,6 +90,15 @@ def median_ratio(first: Sequence[float] | np.ndarray, second: Sequence[float] | 
     return Estimate(float(np.median(a) / np.median(b)), *_ends(resampled))
 
 
+def paired_ratio(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray,
+                 seed: int = 0) -> Estimate:
+    """Give the median of first / second of pairs, by the bootstrap of pairs."""
+    ratios = np.asarray(first, np.float64) / np.asarray(second, np.float64)
+    rng = np.random.default_rng(seed)
+    resampled = np.median(ratios[rng.integers(len(ratios), size=(RESAMPLES, len(ratios)))], axis=1)
+    return Estimate(float(np.median(ratios)), *_ends(resampled))
+
+
 def interquartile_mean(values: Sequence[float] | np.ndarray) -> np.ndarray:
     """
     Give the mean of the middle half, along the last axis.
