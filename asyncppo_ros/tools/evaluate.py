@@ -72,7 +72,7 @@ def _through_topics(artefact: Artefact, own: argparse.Namespace, given: dict[str
         result = closed_loop.evaluate(artefact, config, own.episodes, stop)
     except Interrupted:
         return 0
-    print(json.dumps(result) if own.json else closed_loop.text_of(
+    print(json.dumps(closed_loop.report_of(result, config)) if own.json else closed_loop.text_of(
         result, [score_text(result[name]) for name in ('ros', 'in_process')]))
     return 0
 

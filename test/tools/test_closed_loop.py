@@ -111,6 +111,8 @@ def test_reach_through_topics_is_reach_in_process(policies):
     assert ended.returncode == 0, ended.stderr
     result = json.loads(ended.stdout)
     assert result['mode'] == 'lockstep' and result['tripped'] == 0
+    assert result['settings']['sim_robot.seed'] == SEED and 'mujoco' in result['versions']
+    assert 'deploy.policy' not in result['settings'] and result['machine']['cores'] >= 1
     for row in result['rows']:
         assert row['ros']['index'] == row['in_process']['index']
         # The same episode; beside a limit of a joint the wanted action cannot be told.
