@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import pathlib
 from typing import Any
 
 from asyncppo_ros.acting.evaluation import evaluate, Interrupted
@@ -36,6 +37,9 @@ def main(arguments: list[str], stop: StopRequest) -> int:
                         'in lockstep; settings such as --sim_robot.mass 1.15 are then allowed')
     parser.add_argument('--realtime', action='store_true',
                         help='with --ros: in real time instead of lockstep')
+    parser.add_argument('--picture', default='', metavar='FILE',
+                        help='with --ros: draw every episode through topics over the same one in '
+                        'process into this PNG file')
     parser.add_argument('--json', action='store_true', help='print one JSON object')
     given: dict[str, Any] = {}
     if '--ros' in arguments:
@@ -47,8 +51,10 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     if own.randomized and own.ros:
         raise ConfigError('--randomized: not with --ros; say how the robot differs, for example '
                           '--sim_robot.mass 1.15')
-    if own.realtime and not own.ros:
-        raise ConfigError('--realtime: only with --ros')
+    if not own.ros:
+        for name in ('realtime', 'picture'):
+            if getattr(own, name):
+                raise ConfigError(f'--{name}: only with --ros')
     artefact = open_artefact(own.policy, signing_key(own.keys))
     if own.ros:
         return _through_topics(artefact, own, given, stop)
@@ -72,6 +78,9 @@ def _through_topics(artefact: Artefact, own: argparse.Namespace, given: dict[str
         result = closed_loop.evaluate(artefact, config, own.episodes, stop)
     except Interrupted:
         return 0
+    if own.picture:
+        from asyncppo_ros.tools.closed_loop_picture import draw
+        pathlib.Path(own.picture).write_bytes(draw(result))
     print(json.dumps(closed_loop.report_of(result, config)) if own.json else closed_loop.text_of(
         result, [score_text(result[name]) for name in ('ros', 'in_process')]))
     return 0

@@ -90,6 +90,7 @@ def test_settings_of_the_nodes(policies):
 
 @pytest.mark.parametrize('options, told', [
     (['--realtime'], '--realtime: only with --ros'),
+    (['--picture', 'x.png'], '--picture: only with --ros'),
     (['--sim_robot.mass', '1.2'], 'unrecognized arguments: --sim_robot.mass 1.2'),
     (['--ros', '--randomized'], '--randomized: not with --ros'),
     (['--ros', '--seed', '-1'], 'sim_robot.seed = -1'),
@@ -104,11 +105,12 @@ def test_a_mistake_is_told_in_one_line(policies, options, told):
 
 @pytest.mark.nodes
 @pytest.mark.one_distro
-def test_reach_through_topics_is_reach_in_process(policies):
+def test_reach_through_topics_is_reach_in_process(policies, tmp_path):
     pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
     ended = asyncppo('eval', policies('reach'), '--ros', '--episodes', 2, '--seed', SEED, '--json',
-                     timeout=300)
+                     '--picture', tmp_path / 'episodes.png', timeout=300)
     assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / 'episodes.png').read_bytes().startswith(b'\x89PNG')
     result = json.loads(ended.stdout)
     assert result['mode'] == 'lockstep' and result['tripped'] == 0
     assert result['settings']['sim_robot.seed'] == SEED and 'mujoco' in result['versions']
