@@ -294,6 +294,7 @@ class ZmqChunkSender(ChunkSender):
                 self.source, message.run_dir if message.host == socket.gethostname() else '')
         self.generation = message.generation
         self.welcomed = True
+        self._doorbell.answered()
         self._heartbeat_s = message.heartbeat_ms * 1e-3
         # Fresh permits follow; what this learner lacks is sent again.
         self._permit = Permit(0, NO_POLICY)

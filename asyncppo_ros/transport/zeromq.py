@@ -143,12 +143,21 @@ class Doorbell:
         while self._monitor.poll(0):
             kind, = struct.unpack('=H', self._monitor.recv_multipart()[0][:2])
             self.trouble = '' if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED else self._why(kind)
-            if kind in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
+            if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._ring_at = None
+            elif kind in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
                 self._ring_at = time.monotonic() + _KNOCK_AGAIN_S
         if self._ring_at is not None and time.monotonic() >= self._ring_at:
             self._ring_at = None
             self._socket.disconnect(self._address)
             self._socket.connect(self._address)
+
+    def answered(self) -> None:
+        """Note that somebody has answered: all that happened before is over."""
+        while self._monitor.poll(0):
+            self._monitor.recv_multipart()
+        self.trouble = ''
+        self._ring_at = None
 
     def close(self) -> None:
         """Close, before the socket is closed."""
