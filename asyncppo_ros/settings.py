@@ -265,7 +265,9 @@ def _converted(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, tuple):
         if isinstance(value, str) or not hasattr(value, '__iter__'):
             value = (value,)
-        return tuple(_converted(name, item, default[0]) for item in value)
+        value = tuple(_converted(name, item, default[0]) for item in value)
+        # An empty list has no type that ROS could declare; of texts an empty one stands for it.
+        return value or ('',) if isinstance(default[0], str) else value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is float and isinstance(value, str):

@@ -7,6 +7,7 @@ import pytest
 from asyncppo_ros.config import Config, LearnerConfig, PpoConfig
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.settings import (
+    as_text,
     build,
     flatten,
     parse_text,
@@ -94,6 +95,15 @@ def test_text_of_a_command_line_becomes_the_type_of_the_setting():
         parse_text(Config, 'actor.num_envs', 'many')
     with pytest.raises(ConfigError, match='expected true or false'):
         parse_text(Config, 'actor.random_episode_start', 'maybe')
+
+
+def test_every_default_goes_through_text_and_through_a_file(tmp_path):
+    texts = {name: as_text(default) for name, default, _ in settings(Config)}
+    given = {name: parse_text(Config, name, text) for name, text in texts.items()}
+    assert build(Config, given) == Config()
+    # No list is empty: ROS could not declare it.
+    write_yaml(build(Config, {'robot.joint_names': []}), tmp_path / 'config.yaml')
+    assert read_yaml(tmp_path / 'config.yaml')['robot.joint_names'] == ['']
 
 
 def test_yaml_float_that_pyyaml_reads_as_text(tmp_path):

@@ -46,6 +46,18 @@ def test_bench_learning_trains_scores_and_goes_on(tmp_path):
     assert 'trainings' in first.stderr and 'trainings' not in again.stderr
 
 
+@pytest.mark.nodes
+@pytest.mark.one_distro
+def test_bench_actors_measures_a_real_training():
+    pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
+    ended = asyncppo('bench', 'actors', '--counts', 1, '--seconds', 2, '--json',
+                     '--learner.batch_size', 512, '--learner.ppo.minibatch_size', 512)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert [entry['name'] for entry in result['rows']] == ['1 actors']
+    assert 0.0 < result['rows'][0]['median'] <= result['rows'][0]['ceiling']
+
+
 def test_mistakes():
     for arguments, text in ((('bench', 'flying'), 'no such bench'),
                             (('bench', 'learning', '--seed', '1'), '--seeds'),

@@ -23,7 +23,7 @@ from asyncppo_ros.settings import build, to_dict
 from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.bench.results import check, report, row, table, verdict
 from asyncppo_ros.tools.bench.sleeping import SLEEP_S
-from asyncppo_ros.tools.bench.watched import WatchedRun
+from asyncppo_ros.tools.bench.watched import WatchedRun, without_place
 
 # With 16 actors a batch is one chunk of each; three more of each may be under way, so that no
 # actor waits for a slower one.
@@ -67,8 +67,7 @@ def measure(count: int, settings: dict[str, Any], seconds: float,
             stop: StopRequest) -> dict[str, Any]:
     """Train with a number of actors; measure once all of them collect."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix='asyncppo-actors-'))
-    settings = {name: value for name, value in settings.items()
-                if name not in ('run_dir', 'transport.address') and value != ''}
+    settings = without_place(settings)
     watched = WatchedRun(folder / 'run', {**settings, 'num_actors': count})
     try:
         watched.need(lambda: watched.seen and watched.seen[-1].row['actors'] == count,

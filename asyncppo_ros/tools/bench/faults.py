@@ -33,7 +33,12 @@ from asyncppo_ros.simulation.registry import make
 from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.bench.results import check, report, row, table, verdict
 from asyncppo_ros.tools.bench.uncertainty import Estimate, mean_difference
-from asyncppo_ros.tools.bench.watched import median_rate, recovery_s, WatchedRun
+from asyncppo_ros.tools.bench.watched import (
+    median_rate,
+    recovery_s,
+    WatchedRun,
+    without_place,
+)
 from asyncppo_ros.tools.jobs import final_score
 
 # Nobody restarts by hand here: an actor is hit again and again, and comes back each time.
@@ -109,9 +114,8 @@ class FaultBench:
         return result_of(record, undisturbed, self._own.episodes, self._own.margin)
 
     def _settings(self, env_steps: int) -> dict[str, Any]:
-        config = resolve({**SETTINGS, **self._given, 'env_steps': env_steps})
-        return {name: value for name, value in to_dict(config).items()
-                if name not in ('run_dir', 'transport.address') and value != ''}
+        return without_place(to_dict(resolve(
+            {**SETTINGS, **self._given, 'env_steps': env_steps})))
 
     def _calibrate(self) -> float:
         """Measure the rate of a run that nobody disturbs [env steps/s]."""

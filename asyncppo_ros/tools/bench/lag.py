@@ -23,7 +23,7 @@ from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.settings import build, to_dict
 from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.bench.results import check, report, row, table, verdict
-from asyncppo_ros.tools.bench.watched import WatchedRun
+from asyncppo_ros.tools.bench.watched import WatchedRun, without_place
 
 SETTINGS = {
     'task': 'cartpole_swingup', 'env_steps': 10 ** 9, 'num_actors': 2, 'actor.num_envs': 16,
@@ -69,8 +69,7 @@ def measure(target: int, settings: dict[str, Any], seconds: float,
             stop: StopRequest) -> dict[str, Any]:
     """Train with one target and summarize the lag of every chunk after the start."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix='asyncppo-lag-'))
-    settings = {name: value for name, value in settings.items()
-                if name not in ('run_dir', 'transport.address') and value != ''}
+    settings = without_place(settings)
     watched = WatchedRun(folder / 'run', settings)
     try:
         watched.need(lambda: watched.seen

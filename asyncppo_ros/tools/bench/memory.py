@@ -24,7 +24,7 @@ from asyncppo_ros.settings import build, to_dict
 from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.bench.results import check, report, row, table, verdict
 from asyncppo_ros.tools.bench.uncertainty import slope_estimate
-from asyncppo_ros.tools.bench.watched import processes_of, WatchedRun
+from asyncppo_ros.tools.bench.watched import processes_of, WatchedRun, without_place
 
 # Sockets, Fast DDS and the allocator touch memory for the first time during some 2,500 heartbeats
 # (150 bytes each) and 1,000 policies (180), and then no more.  So both come often here, or what is
@@ -73,8 +73,7 @@ def measure(settings: dict[str, Any], seconds: float, stop: StopRequest
             ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
     """Give the samples, the rows of metrics, and whether the books balance."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix='asyncppo-memory-'))
-    settings = {name: value for name, value in settings.items()
-                if name not in ('run_dir', 'transport.address') and value != ''}
+    settings = without_place(settings)
     watched = WatchedRun(folder / 'run', settings)
     samples: list[dict[str, Any]] = []
     try:

@@ -42,6 +42,12 @@ class Seen(NamedTuple):
     row: Mapping[str, Any]
 
 
+def without_place(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is another for each `WatchedRun`: its folder and its address."""
+    return {name: value for name, value in settings.items()
+            if name not in ('run_dir', 'transport.address')}
+
+
 class WatchedRun:
     """
     Start a training and watch it.
