@@ -17,9 +17,10 @@ from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.artefact import Artefact
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
-from asyncppo_ros.run import machine, resolve, versions
+from asyncppo_ros.run import resolve
 from asyncppo_ros.settings import to_dict
 from asyncppo_ros.simulation.registry import make
+from asyncppo_ros.tools.bench.results import report
 from asyncppo_ros.tools.bench.uncertainty import (
     Estimate,
     paired_difference,
@@ -167,7 +168,7 @@ def report_of(result: dict[str, Any], config: Config) -> dict[str, Any]:
     # Where the policy lay says nothing to others.
     settings = {name: value for name, value in to_dict(config).items()
                 if name.startswith(ROOMS) and name != 'deploy.policy'}
-    return {'machine': machine(), 'versions': versions(), 'settings': settings, **result}
+    return report(settings, **result)
 
 
 def text_of(result: dict[str, Any], score_lines: Sequence[str]) -> str:

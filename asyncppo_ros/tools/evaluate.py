@@ -14,6 +14,7 @@ from asyncppo_ros.robot.numpy_policy import NumpyPolicy
 from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.simulation.registry import make
 from asyncppo_ros.tools.arguments import Parser, split_settings
+from asyncppo_ros.tools.figures import check_picture
 from asyncppo_ros.tools.policies import open_artefact, policy_file
 
 # Environments of one go: more episodes are played in several goes.
@@ -55,6 +56,8 @@ def main(arguments: list[str], stop: StopRequest) -> int:
         for name in ('realtime', 'picture'):
             if getattr(own, name):
                 raise ConfigError(f'--{name}: only with --ros')
+    if own.picture:
+        check_picture('--picture', own.picture)
     artefact = open_artefact(own.policy, signing_key(own.keys))
     if own.ros:
         return _through_topics(artefact, own, given, stop)

@@ -1,10 +1,30 @@
 """Figures of matplotlib without a display, as the bytes of a PNG file."""
 
 import io
+import pathlib
 import sys
 from typing import Any
 
-from asyncppo_ros.errors import MissingDependency
+from asyncppo_ros.errors import ConfigError, MissingDependency
+from asyncppo_ros.launching import require
+
+
+def check_picture(option: str, file: str) -> None:
+    """
+    Check that a picture can be drawn into a file; before the work that it will show.
+
+    Raises
+    ------
+    ConfigError
+        There is no such folder.
+    MissingDependency
+        matplotlib is not installed.
+
+    """
+    require(['matplotlib'])
+    folder = pathlib.Path(file).parent
+    if not folder.is_dir():
+        raise ConfigError(f'{option} {file}: the folder {folder} does not exist')
 
 
 def new_figure(width: float, height: float) -> Any:

@@ -142,10 +142,11 @@ class Doorbell:
         """Note what has happened, and ring again when it is time."""
         while self._monitor.poll(0):
             kind, = struct.unpack('=H', self._monitor.recv_multipart()[0][:2])
-            self.trouble = '' if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED else self._why(kind)
             if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._ring_at = None
-            elif kind in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
+                self.trouble, self._ring_at = '', None
+                continue
+            self.trouble = self._why(kind)
+            if kind in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):
                 self._ring_at = time.monotonic() + _KNOCK_AGAIN_S
         if self._ring_at is not None and time.monotonic() >= self._ring_at:
             self._ring_at = None
@@ -156,8 +157,7 @@ class Doorbell:
         """Note that somebody has answered: all that happened before is over."""
         while self._monitor.poll(0):
             self._monitor.recv_multipart()
-        self.trouble = ''
-        self._ring_at = None
+        self.trouble, self._ring_at = '', None
 
     def close(self) -> None:
         """Close, before the socket is closed."""

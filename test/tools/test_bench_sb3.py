@@ -114,10 +114,8 @@ def test_published_settings_are_complete():
 
 def test_update_bench_counts_a_sample_once_for_each_epoch():
     case = update.Case('cpu', '8', 2048, {'learner.ppo.epochs': 3})
-    case.measure(counts=False)
-    assert case.rates == [] and case.learner.policy_version == 1
-    case.measure()
-    assert len(case.rates) == 1 and case.learner.gradient_steps == 2 * 3 * 4
+    assert case.measure() > 0.0 and case.learner.policy_version == 1
+    assert case.measure() > 0.0 and case.learner.gradient_steps == 2 * 3 * 4
     assert case.learner.env_steps == 2 * 2048
 
 

@@ -91,6 +91,7 @@ def test_settings_of_the_nodes(policies):
 @pytest.mark.parametrize('options, told', [
     (['--realtime'], '--realtime: only with --ros'),
     (['--picture', 'x.png'], '--picture: only with --ros'),
+    (['--ros', '--picture', 'none/x.png'], '--picture none/x.png: the folder none does not exist'),
     (['--sim_robot.mass', '1.2'], 'unrecognized arguments: --sim_robot.mass 1.2'),
     (['--ros', '--randomized'], '--randomized: not with --ros'),
     (['--ros', '--seed', '-1'], 'sim_robot.seed = -1'),

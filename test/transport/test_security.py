@@ -170,6 +170,19 @@ def test_a_wrong_key_is_refused_named_counted_and_let_in_once_it_is_added(ended,
     assert door.intake.refused() == {}
 
 
+def test_who_is_answered_forgets_the_refusals_before(ended, keys, tmp_path):
+    make_keys(tmp_path / 'others')
+    stranger = actor_keys(tmp_path / 'others')._replace(learner=learner_keys(keys).public)
+    door = ended(Door(keys))
+    sender = ended(ZmqChunkSender(door.address, hello(1, LAYOUT, 3, 4), keys=stranger))
+    wait_for(lambda: sender.poll(0.01) or sender.trouble)
+    knocks = door.intake.refused_connections()['curve_key']
+    # As a welcome does, which may be heard before the events of the connection are seen.
+    sender._doorbell.answered()
+    assert not sender.connect(2.0) and sender.trouble == ''
+    assert door.intake.refused_connections()['curve_key'] == knocks
+
+
 def test_a_host_that_is_added_while_training_gets_in(ended, keys):
     door = ended(Door(keys))
     assert ended(make_sender(door, keys)).connect(5.0)

@@ -41,6 +41,7 @@ from asyncppo_ros.tools.bench.uncertainty import (
     median_ratio,
     relative_difference,
 )
+from asyncppo_ros.tools.figures import check_picture
 from asyncppo_ros.tools.jobs import run_jobs, tail_of
 
 # The asynchronous mode may cost so much of the return of the synchronous one.
@@ -55,6 +56,8 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     """Run the bench and print the table or the JSON object."""
     own, given = split_settings(_parser(), arguments)
     cells = _cells(own, given)
+    if own.picture:
+        check_picture('--picture', own.picture)
     try:
         for mode in own.modes:
             # Asynchronous runs use all cores: two at once would measure each other.

@@ -9,7 +9,6 @@ measured in turn, round after round, so that a machine that slows down slows all
 
 from collections.abc import Mapping, Sequence
 import json
-import sys
 import time
 from typing import Any
 
@@ -24,6 +23,7 @@ from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.settings import build, to_dict
 from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.bench.results import report, row, table
+from asyncppo_ros.tools.bench.rounds import interleaved
 
 # Sizes of HalfCheetah-v5.
 OBSERVATION_SIZE, ACTION_SIZE = 17, 6
@@ -48,14 +48,10 @@ def main(arguments: list[str], stop: StopRequest) -> int:
                           f'at least 1 round, batches of at least {NUM_ENVS * CHUNK_LENGTH}')
     cases = [Case(device, network, batch, given) for device in dict.fromkeys(own.devices)
              for network in own.networks for batch in own.batches]
-    for number in range(own.rounds + 1):
-        for case in cases:
-            if stop():
-                return 0
-            # In the first round memory is touched and kernels are loaded.
-            case.measure(counts=number > 0)
-        print(f'round {number} of {own.rounds}' if number else 'warmed up', file=sys.stderr)
-    rows = [row(case.name, case.rates, 'samples/s') for case in cases]
+    rates = interleaved({case.name: case.measure for case in cases}, own.rounds, stop)
+    if stop():
+        return 0
+    rows = [row(name, values, 'samples/s') for name, values in rates.items()]
     settings = {case.name: to_dict(case.learner.config) for case in cases[:1]}
     result = report(settings, rows, devices=device_names(cases),
                     command=['asyncppo', 'bench', 'update', *arguments])
@@ -70,8 +66,6 @@ class Case:
     Attributes
     ----------
     name : str
-    rates : list of float
-        Measured so far [samples/s].
 
     """
 
@@ -84,20 +78,18 @@ class Case:
         self.learner = Learner(config, {'task': 'update'}, OBSERVATION_SIZE, ACTION_SIZE,
                                run_id=1)
         self.name = f'{self.learner.device.type} {network} {batch}'
-        self.rates: list[float] = []
         rng = np.random.default_rng(0)
         self._chunks = [made_up_chunk(rng) for _ in range(batch // (NUM_ENVS * CHUNK_LENGTH))]
 
-    def measure(self, counts: bool = True) -> None:
-        """Make one update."""
+    def measure(self) -> float:
+        """Make one update; give its rate [samples/s]."""
         begun = time.perf_counter()
         self.learner.update(self._chunks)
         # Its bytes leave the GPU, so everything before them is done.
         self.learner.snapshot()
         seconds = time.perf_counter() - begun
-        if counts:
-            transitions = len(self._chunks) * NUM_ENVS * CHUNK_LENGTH
-            self.rates.append(transitions * self.learner.ppo.epochs / seconds)
+        transitions = len(self._chunks) * NUM_ENVS * CHUNK_LENGTH
+        return transitions * self.learner.ppo.epochs / seconds
 
 
 def made_up_chunk(rng: np.random.Generator) -> Chunk:
