@@ -203,8 +203,9 @@ class ActorConfig:
     weight: float = setting(
         1.0, 'Weight of the transitions of this source in the loss, relative to others.',
         low=0.0, high=1000.0)
-    num_envs: int = setting(64, 'Simulations of each actor.', unit='environments',
-                            low=1, high=65536)
+    num_envs: int = setting(
+        64, 'Simulations of each actor; auto = measured at the start of the run.',
+        unit='environments', low=1, high=65536, words={'auto': 0})
     chunk_length: int = setting(32, 'Most control steps of one chunk (T).',
                                 unit='control steps', low=1, high=65536)
     target_lag: int = setting(
@@ -504,8 +505,9 @@ class Config:
         1_000_000, 'Training ends after this many transitions were consumed.',
         unit='control steps', low=1, high=10 ** 15)
     run_dir: str = setting('', 'Folder of the run; empty = runs/TASK-DATE-TIME.')
-    num_actors: int = setting(0, 'Actor processes on this host; auto follows the cores.',
-                              low=1, high=4096, words={'auto': 0})
+    num_actors: int = setting(
+        0, 'Actor processes on this host; auto = measured at the start of the run: as many as '
+        'keep the learner busy, and as the cores allow.', low=1, high=4096, words={'auto': 0})
     actor: ActorConfig = dataclasses.field(default_factory=ActorConfig)
     randomization: RandomizationConfig = dataclasses.field(default_factory=RandomizationConfig)
     policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)

@@ -70,7 +70,8 @@ def check(config: Config) -> None:
 
 def steps_per_update(config: Config) -> int:
     """Give the gradient steps of a whole update."""
-    chunk = config.actor.num_envs * config.actor.chunk_length
+    # As long as auto is not settled (0) a batch is taken to be no larger than it must.
+    chunk = max(1, config.actor.num_envs) * config.actor.chunk_length
     batch = math.ceil(config.learner.batch_size / chunk) * chunk
     return config.learner.ppo.epochs * math.ceil(batch / config.learner.ppo.minibatch_size)
 

@@ -6,6 +6,7 @@ Neither torch nor launch is imported here.
 
 from collections.abc import Mapping, Sequence
 import difflib
+import functools
 import importlib.util
 import os
 import pathlib
@@ -23,6 +24,7 @@ from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.nodes.process import child_environment, guarded, HINTS, StopRequest
 from asyncppo_ros.run import create, num_actors, resolve, resume, Run
 from asyncppo_ros.settings import build, read_yaml
+from asyncppo_ros.tools.auto import settled
 
 # What a node of a training needs.
 NEEDED = ('rclpy', 'torch', 'mujoco', 'zmq', 'safetensors')
@@ -192,9 +194,10 @@ def _open_run(values: Mapping[str, str]) -> Run:
         given['run_dir'] = values['run_dir']
     config = resolve(given, files)
     check_lag(config)
-    num_actors(config)
     # Before the folder is made: a mistake leaves nothing behind.
     check_nodes(values['python'], config)
+    config = _settled(values['python'], config)
+    num_actors(config)
     return create(config, ['ros2', 'launch', *sys.argv[1:]])[0]
 
 
@@ -209,7 +212,12 @@ def _resume(values: Mapping[str, str], given: Mapping[str, Any], files: Sequence
         run.unlock()
         check_lag(run.config())
         check_nodes(values['python'], run.config())
-    return resume(values['resume'], given, files)[0]
+    return resume(values['resume'], given, files,
+                  functools.partial(_settled, values['python']))[0]
+
+
+def _settled(python: str, config: Config) -> Config:
+    return settled(config, python, tell=functools.partial(print, file=sys.stderr))
 
 
 def as_launch_arguments(text: str, values: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """A run: its folder, who may write to it, and how its settings come together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import datetime
 import fcntl
@@ -9,11 +9,11 @@ import os
 import pathlib
 import platform
 import secrets
-import sys
 from typing import Any
 
 from asyncppo_ros import __version__
 from asyncppo_ros.config import Config
+from asyncppo_ros.cores import usable_cores
 from asyncppo_ros.errors import ConfigError, ResourceError, RunError
 from asyncppo_ros.resources import find
 from asyncppo_ros.settings import build, read_yaml, to_dict, write_yaml
@@ -165,9 +165,12 @@ def create(config: Config, command: Sequence[str] = ()) -> tuple[Run, Config]:
 
 
 def resume(folder: str | pathlib.Path, overrides: Mapping[str, Any],
-           files: Sequence[str | pathlib.Path] = ()) -> tuple[Run, Config]:
+           files: Sequence[str | pathlib.Path] = (),
+           settle: Callable[[Config], Config] = lambda config: config) -> tuple[Run, Config]:
     """
     Open a run to continue it, with some settings changed if so wished.
+
+    Before they are written `settle` may replace what is to be found out, such as `auto`.
 
     Raises
     ------
@@ -189,6 +192,7 @@ def resume(folder: str | pathlib.Path, overrides: Mapping[str, Any],
                        f'{config.task}')
     # Not while another process trains with them.
     run.lock()
+    config = settle(config)
     write_yaml(config, run.config_file, 'All settings of this run, as last resumed.')
     run.unlock()
     point_latest(run.folder)
@@ -241,40 +245,38 @@ def machine() -> dict[str, Any]:
     return facts
 
 
-def usable_cores() -> int:
-    """Count the cores this process may use: affinity and cgroup limit, not the hardware."""
-    cores = float(len(os.sched_getaffinity(0)) if sys.platform == 'linux'
-                  else os.cpu_count() or 1)
-    try:
-        quota, period = pathlib.Path('/sys/fs/cgroup/cpu.max').read_text().split()
-        if quota != 'max':
-            cores = min(cores, int(quota) / int(period))
-    except (OSError, ValueError):
-        pass
-    return max(1, int(cores))
-
-
 def check_source(config: Config) -> None:
     """
-    Refuse what an actor with a robot cannot do.
+    Refuse what an actor cannot do.
 
     Raises
     ------
     ConfigError
-        It has several environments.
+        It has a robot and several environments, or nobody has said how many it has.
 
     """
+    if config.actor.num_envs == 0:
+        raise ConfigError('actor.num_envs = auto: is settled when a run is made; a process on its '
+                          'own needs a number, or the config.yaml of the run')
     if config.actor.source == 'robot' and config.actor.num_envs != 1:
         raise ConfigError(f'actor.num_envs = {config.actor.num_envs}: must be 1 where '
                           'actor.source = robot: an actor has one robot')
 
 
-def num_actors(config: Config) -> int:
+def actors_by_cores() -> int:
     """
-    Say how many actors this host starts.
+    Say how many actors the cores of this host have room for.
 
     On few cores one actor a core: whatever core the learner leaves idle is used.  On more the
     learner keeps one for itself.
+    """
+    cores = usable_cores()
+    return cores if cores <= 2 else cores - 1
+
+
+def num_actors(config: Config) -> int:
+    """
+    Say how many actors this host starts: by its cores, where that is not settled.
 
     Raises
     ------
@@ -282,13 +284,12 @@ def num_actors(config: Config) -> int:
         The batch is smaller than one chunk of every actor, or see `check_source`.
 
     """
+    check_source(config)
     if config.actor.source == 'robot':
-        check_source(config)
         return 1
     chunk = config.actor.num_envs * config.actor.chunk_length
     most = max(1, config.learner.batch_size // chunk)
-    cores = usable_cores()
-    count = config.num_actors or min(most, cores if cores <= 2 else cores - 1)
+    count = config.num_actors or min(most, actors_by_cores())
     if count > most:
         raise ConfigError(
             f'learner.batch_size = {config.learner.batch_size}: must hold at least one chunk of '

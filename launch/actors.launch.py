@@ -67,6 +67,8 @@ def start(context: LaunchContext) -> list:
                  '--namespace', namespace_of('namespace:=', values['namespace']),
                  '--address', values['learner'], '--num-actors', count,
                  '--first-actor-id', count_of('first_actor_id', first)]
+    if count == '0':
+        arguments += ['--by-cores']
     if values['robot']:
         arguments += ['--robot', needed_file('robot', values['robot'])]
     check_nodes(values['python'], config_of('config', config_file))

@@ -27,8 +27,8 @@ ARGUMENTS = (
     ('task', 'reach', 'what is learned: reach, cartpole_swingup, HalfCheetah-v5, gymnasium:ID, '
                       'or my_pkg.my_module:MyTask'),
     ('config', '', 'YAML file of settings (a ROS parameter file); empty = those of the package'),
-    ('num_actors', 'auto', 'actor processes on this host; auto follows the cores'),
-    ('num_envs', '0', 'simulations of each actor; 0 = as the settings say'),
+    ('num_actors', 'auto', 'actor processes on this host; auto = as set, or measured'),
+    ('num_envs', '0', 'simulations of each actor; 0 = as the settings say, auto = measured'),
     ('env_steps', '0', 'transitions to train for; 0 = as the settings say'),
     ('seed', '-1', 'seed of all random numbers; -1 = as the settings say'),
     ('run_dir', '', 'folder of the run; empty = runs/TASK-DATE-TIME below the working directory'),

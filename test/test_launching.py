@@ -10,7 +10,7 @@ from asyncppo_ros import launching
 from asyncppo_ros.errors import ConfigError, MissingDependency, RunError, UserError
 from asyncppo_ros.run import create, resolve
 
-VALUES = {'task': 'cartpole_swingup', 'config': '', 'num_actors': 'auto', 'num_envs': '0',
+VALUES = {'task': 'cartpole_swingup', 'config': '', 'num_actors': '1', 'num_envs': '0',
           'env_steps': '0', 'seed': '-1', 'run_dir': '', 'resume': '', 'python': sys.executable}
 
 

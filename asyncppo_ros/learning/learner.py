@@ -11,6 +11,7 @@ from torch import Tensor
 
 from asyncppo_ros.chunk import ARRAYS, Chunk, Identity
 from asyncppo_ros.config import Config
+from asyncppo_ros.cores import usable_cores
 from asyncppo_ros.learning import losses
 from asyncppo_ros.learning.history import PastPolicy, PolicyHistory
 from asyncppo_ros.learning.transitions import (
@@ -28,7 +29,6 @@ from asyncppo_ros.policy.network import ActorCritic
 from asyncppo_ros.policy.normalizer import RunningMoments, ScalarScale
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.robot.numpy_policy import normalizer_arrays
-from asyncppo_ros.run import usable_cores
 
 # Bounds and steps of the adaptive learning rate.
 LEARNING_RATE_RANGE = (1e-6, 1e-2)
@@ -358,11 +358,15 @@ class Learner:
         value = self.network.value(samples.observation, samples.critic_observation)
         value_loss = losses.weighted_mean(losses.value_loss(value, samples.target),
                                           samples.weight)
-        entropy = losses.weighted_mean(self.network.distribution.entropy(parameters),
-                                       samples.weight)
-        loss = (policy_loss + ppo.value_coefficient * value_loss
-                - ppo.entropy_coefficient * self._schedule(ppo.entropy_schedule) * entropy)
-        self.optimizer.zero_grad(set_to_none=True)
+        coefficient = ppo.entropy_coefficient * self._schedule(ppo.entropy_schedule)
+        # Without a weight it is a metric only.
+        with torch.set_grad_enabled(coefficient != 0.0):
+            entropy = losses.weighted_mean(self.network.distribution.entropy(parameters),
+                                           samples.weight)
+        loss = policy_loss + ppo.value_coefficient * value_loss - coefficient * entropy
+        # As `zero_grad` of the optimizer, which takes as long as a layer.
+        for parameter in self._parameters:
+            parameter.grad = None
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, ppo.max_gradient_norm)
         with torch.no_grad():

@@ -15,7 +15,7 @@ from typing import Any
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes.process import die_with_parent, StopRequest, SupervisorHeartbeat
-from asyncppo_ros.run import resolve
+from asyncppo_ros.run import check_source, resolve
 from asyncppo_ros.settings import read_yaml, without_ros_own
 
 # The learner goes first where cores are few: the sooner its update ends, the sooner every actor
@@ -39,7 +39,9 @@ def run(arguments: list[str], stop: StopRequest) -> int:
     else:
         os.nice(NICENESS)
         if given.get('transport.policies') == 'zmq':
-            return _collect_without_ros(resolve(given), actor_id, stop)
+            config = resolve(given)
+            check_source(config)
+            return _collect_without_ros(config, actor_id, stop)
     from asyncppo_ros.nodes import actor_node
     return actor_node.run(actor_id, arguments, stop)
 

@@ -242,6 +242,9 @@ def run(arguments: list[str], stop: StopRequest) -> int:
     parser.add_argument('--params-file', required=True, help='settings of the run (config.yaml)')
     parser.add_argument('--namespace', default='asyncppo', help='ROS namespace of the run')
     parser.add_argument('--num-actors', type=int, default=0, help='0 = as the settings say')
+    parser.add_argument('--by-cores', action='store_true',
+                        help='start as many actors as the cores of this host have room for: the '
+                        'settings say how many the host of the learner has')
     parser.add_argument('--first-actor-id', type=int, default=0,
                         help='number of the first actor; unique over all hosts of a run')
     parser.add_argument('--address', default='',
@@ -250,7 +253,8 @@ def run(arguments: list[str], stop: StopRequest) -> int:
                         help='settings of a robot: the one actor collects from it')
     own = parser.parse_args(arguments)
     robot = robot_settings(own.robot)
-    config = build(Config, {**read_yaml(own.params_file), **robot})
+    by_cores = {'num_actors': 0} if own.by_cores else {}
+    config = build(Config, {**read_yaml(own.params_file), **by_cores, **robot})
     check_source(config)
     count = own.num_actors or num_actors(config)
     if count < 1:

@@ -91,7 +91,8 @@ class BatchedSimulation:
         self._episodes = Episodes(self.state.steps, round(task.time_limit / task.control_dt),
                                   self._generators, random_episode_start)
         # Given whenever no episode ends.
-        self._nothing = (np.empty((0, self.observation_size), dtype=np.float32),
+        self._nothing = (np.empty(0, dtype=np.intp),
+                         np.empty((0, self.observation_size), dtype=np.float32),
                          np.empty((0, 3), dtype=np.float32), self.critic_observation[:0].copy())
         #: How many episodes ended because the physics became unstable.
         self.instabilities = 0
@@ -223,9 +224,11 @@ class BatchedSimulation:
 
     def _end(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
              unstable: np.ndarray, out: np.ndarray) -> StepResult:
-        ended = np.flatnonzero(terminated | truncated)
-        if not len(ended):
-            return StepResult(reward, terminated, truncated, ended, *self._nothing)
+        ends = terminated | truncated
+        # Counted in a tenth of the time in which the places of none are found.
+        if not np.count_nonzero(ends):
+            return StepResult(reward, terminated, truncated, *self._nothing)
+        ended = np.flatnonzero(ends)
         success = self._task.success(self.state)
         if success is not None:
             success = self._checked('success', success).copy()
@@ -271,10 +274,11 @@ class BatchedSimulation:
             for name, size in task.commands.items()}
 
     def _checked(self, what: str, value: Any) -> np.ndarray:
-        if np.shape(value) != (self.num_envs,):
-            raise TaskError(f'{self._title}: {what}() gave shape {np.shape(value)}, expected '
+        values = np.asarray(value)
+        if values.shape != (self.num_envs,):
+            raise TaskError(f'{self._title}: {what}() gave shape {values.shape}, expected '
                             f'{(self.num_envs,)}: one value per environment')
-        return np.asarray(value)
+        return values
 
     def _checked_reward(self, value: Any) -> np.ndarray:
         reward = self._checked('reward', value).astype(np.float32)

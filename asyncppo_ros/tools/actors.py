@@ -30,7 +30,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     parser.add_argument('--address', default='', metavar='tcp://HOST:PORT',
                         help='of the learner (default: transport.address)')
     parser.add_argument('--num-actors', type=int, default=0,
-                        help='actor processes on this host (default: num_actors)')
+                        help='actor processes on this host (default: by its cores)')
     parser.add_argument('--first-actor-id', type=int, default=-1,
                         help='number of the first one, unique over all hosts of the run (default: '
                         'from the name of this host)')
@@ -53,8 +53,11 @@ def main(arguments: list[str], stop: StopRequest) -> int:
         file = pathlib.Path(folder) / 'config.yaml'
         # What belongs to the learner's folder, which another host does not have.
         write_yaml(dataclasses.replace(config, run_dir=''), file)
+        # What the run has settled is the number of another host.
+        by_cores = [] if own.num_actors or 'num_actors' in given else ['--by-cores']
         return supervisor.run(['--params-file', str(file), '--num-actors', str(own.num_actors),
-                               '--first-actor-id', str(first), '--robot', own.robot], stop)
+                               '--first-actor-id', str(first), '--robot', own.robot, *by_cores],
+                              stop)
 
 
 def _check_keys(keys: str) -> None:

@@ -21,6 +21,8 @@ VERBS = {
     'export': ('asyncppo_ros.tools.export', 'write a policy as ONNX, for C++ on the robot'),
     'check-deploy': ('asyncppo_ros.tools.check_deploy',
                      'compare a policy with what a robot tells, joint by joint'),
+    'doctor': ('asyncppo_ros.tools.doctor',
+               'name the stage that limits a training here, and what to turn'),
     'books': ('asyncppo_ros.tools.books', 'show where every transition of a run went'),
     'keys': ('asyncppo_ros.tools.keys', 'make keys: encrypted connections, signed policies'),
     'settings': ('asyncppo_ros.tools.show_settings', 'list all settings'),

@@ -1,5 +1,6 @@
 """``asyncppo train-local``: the whole loop in this process, synchronous, no ROS, no socket."""
 
+import functools
 import sys
 from typing import Any
 
@@ -12,15 +13,17 @@ from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.artefact import read_artefact
 from asyncppo_ros.run import replace_file
 from asyncppo_ros.tools.arguments import split_settings
+from asyncppo_ros.tools.auto import settled
 from asyncppo_ros.tools.progress import Progress
-from asyncppo_ros.tools.train import finish, open_run, parser_for
+from asyncppo_ros.tools.train import finish, open_run, parser_for, tell
 
 
 def main(arguments: list[str], stop: StopRequest) -> int:
     """Train, show the progress, evaluate, and say where everything is."""
     own, given = split_settings(parser_for('train-local', __doc__), arguments)
     run, config = open_run(own, given, ['asyncppo', 'train-local', *arguments],
-                           injected_lag.check)
+                           injected_lag.check, functools.partial(
+                               settled, stop=stop, tell=tell, with_actors=False))
     run.lock()
     from asyncppo_ros.simulation.environment import critic_rows
     from asyncppo_ros.simulation.registry import make

@@ -1,6 +1,7 @@
 """``asyncppo train``: one learner node, one evaluator node, and a supervisor with its actors."""
 
 from collections.abc import Callable, Sequence
+import functools
 import pathlib
 import shutil
 import signal
@@ -29,6 +30,7 @@ from asyncppo_ros.nodes.process import (
 from asyncppo_ros.robot.artefact import read_artefact
 from asyncppo_ros.run import create, num_actors, replace_file, resolve, resume, Run
 from asyncppo_ros.tools.arguments import Parser, settings_help, split_settings
+from asyncppo_ros.tools.auto import settled
 from asyncppo_ros.tools.progress import Progress
 
 # The promise is 5 s from the signal to the exit; the rest is for this process.
@@ -57,7 +59,8 @@ def parser_for(verb: str, description: str | None) -> Parser:
 
 
 def open_run(own: Any, given: dict[str, Any], command: Sequence[str],
-             check: Callable[[Config], None]) -> tuple[Run, Config]:
+             check: Callable[[Config], None],
+             settle: Callable[[Config], Config]) -> tuple[Run, Config]:
     """
     Make the folder of a new run, or open that of the one to resume.
 
@@ -71,6 +74,8 @@ def open_run(own: Any, given: dict[str, Any], command: Sequence[str],
         Is written into ``run.json``.
     check : callable
         Refuses settings that do not suit the verb.
+    settle : callable
+        Replaces `auto` by numbers; see `tools.auto`.
 
     Raises
     ------
@@ -83,16 +88,17 @@ def open_run(own: Any, given: dict[str, Any], command: Sequence[str],
         raise RunError('--resume and --init_from exclude each other: a resumed run goes on from '
                        'its own checkpoint')
     if own.resume:
-        run, config = resume(own.resume, given, own.config)
+        run, config = resume(own.resume, given, own.config, settle)
         check(config)
         return run, config
     config = resolve(given, own.config)
     check(config)
     check_task(config.task, config.seed)
-    num_actors(config)
     check_keys(config.transport.keys)
     if own.init_from:
         read_artefact(own.init_from)
+    config = settle(config)
+    num_actors(config)
     run, config = create(config, command)
     if own.init_from:
         facts = {**run.facts(), 'init_from': str(pathlib.Path(own.init_from).absolute())}
@@ -107,7 +113,8 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     own, given = split_settings(parser, arguments)
     namespace = namespace_of('--namespace ', own.namespace)
     require(NEEDED)
-    run, config = open_run(own, given, ['asyncppo', 'train', *arguments], check_lag)
+    settle = functools.partial(settled, stop=stop, tell=tell)
+    run, config = open_run(own, given, ['asyncppo', 'train', *arguments], check_lag, settle)
     # Taken and given back: the learner takes it for the length of the run.
     run.lock()
     run.unlock()
@@ -163,6 +170,11 @@ def finish(run: Run, config: Config, stop: StopRequest) -> int:
           f'  {_command("asyncppo")} train --resume {_relative(run.folder)} --env_steps '
           f'{2 * config.env_steps}')
     return 0
+
+
+def tell(text: str) -> None:
+    """Say something beside the results."""
+    print(text, file=sys.stderr)
 
 
 class Processes:

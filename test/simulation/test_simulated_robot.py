@@ -237,7 +237,7 @@ def test_the_accelerometer_is_mujocos_own(tmp_path, monkeypatch):
     monkeypatch.setattr('asyncppo_ros.simulation.quadruped_walk.QuadrupedWalk.model',
                         str(tmp_path / 'walker.xml'))
     robot = make('quadruped_walk')
-    data = robot._physics._data[0]
+    data = robot._physics._data
     rng = np.random.default_rng(0)
     robot.command('position', robot.moved, robot.state.joint_position[0])
     seen = []
@@ -321,7 +321,7 @@ def test_unstable_physics_ends_the_episode_with_finite_numbers():
         robot = make('cartpole_swingup', ask=ask)
         robot.command('effort', ['slider'], [0.0])
         robot.advance(robot.substeps)
-        robot._physics._data[0].qvel[:] = 1e200
+        robot.state.qvel[:] = 1e200
         robot.advance(robot.substeps)
         assert robot.instabilities == 1 and robot.ended
         assert np.isfinite(robot.read().position).all()

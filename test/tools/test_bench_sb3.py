@@ -8,7 +8,7 @@ import pytest
 
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes.process import StopRequest
-from asyncppo_ros.tools.bench import sb3, update
+from asyncppo_ros.tools.bench import sb3
 from asyncppo_ros.tools.bench.peers import sb3_ppo
 
 SMALL = ('--env_steps', 1000, '--actor.num_envs', 8, '--actor.chunk_length', 32,
@@ -110,28 +110,3 @@ def test_published_settings_are_complete():
         assert sb3_ppo.settings_of(task, 'default') == {}
     assert sb3_ppo.settings_of('Hopper-v5', 'zoo')['policy_kwargs']['net_arch'] == {
         'pi': [256, 256], 'vf': [256, 256]}
-
-
-def test_update_bench_counts_a_sample_once_for_each_epoch():
-    case = update.Case('cpu', '8', 2048, {'learner.ppo.epochs': 3})
-    assert case.measure() > 0.0 and case.learner.policy_version == 1
-    assert case.measure() > 0.0 and case.learner.gradient_steps == 2 * 3 * 4
-    assert case.learner.env_steps == 2 * 2048
-
-
-def test_update_bench_prints_every_case(capsys):
-    update.main(['--devices', 'cpu', '--networks', '8', '16,16', '--batches', '2048', '4096',
-                 '--rounds', '1', '--json'], lambda: False)
-    result = json.loads(capsys.readouterr().out)
-    assert [entry['name'] for entry in result['rows']] == [
-        'cpu 8 2048', 'cpu 8 4096', 'cpu 16,16 2048', 'cpu 16,16 4096']
-    assert all(entry['unit'] == 'samples/s' and entry['min'] > 0.0 for entry in result['rows'])
-    assert result['devices']['cpu'].endswith('threads of torch')
-
-
-@pytest.mark.parametrize('arguments, words', [
-    (['--networks', 'wide'], '--networks wide: must be widths'),
-    (['--batches', '10'], 'batches of at least 2048'), (['--rounds', '0'], '--rounds 0')])
-def test_mistakes_of_the_update_bench(arguments, words):
-    with pytest.raises(ConfigError, match=words):
-        update.main(arguments, lambda: False)

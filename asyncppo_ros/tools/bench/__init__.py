@@ -1,13 +1,18 @@
 """``asyncppo bench NAME``: measurements; each is one module of this package."""
 
 import importlib
+import os
 
 from asyncppo_ros.errors import UserError
-from asyncppo_ros.nodes.process import StopRequest
+from asyncppo_ros.nodes.process import child_environment, StopRequest
 
-BENCHES = {'learning': 'deterministic returns over tasks, seeds and modes',
+BENCHES = {'env': 'control steps per second of environments, beside a bare loop of mj_step',
+           'inference': 'time of a call of the policy, beside bare matmuls and onnxruntime',
+           'actor': 'env steps per second of an actor that sends, beside a bare loop of mj_step',
+           'learning': 'deterministic returns over tasks, seeds and modes',
            'sb3': 'this learner, synchronous, against the PPO of Stable-Baselines3',
-           'update': 'samples per second of the update, on a CPU or a GPU',
+           'learner': 'samples per second of the update, beside bare matmuls and memcpy',
+           'train': 'env steps per second of a training, beside its actors and its learner alone',
            'transport': 'chunks per second by ways from actors to the learner',
            'fuzz': 'damaged and forged messages against a second, independent reader',
            'lag': 'policy lag at each target, with a slow learner',
@@ -15,6 +20,8 @@ BENCHES = {'learning': 'deterministic returns over tasks, seeds and modes',
            'actors': 'rate by number of actors, of a task that takes time and no cores',
            'memory': 'growth of the memory of a run with a slow learner',
            'faults': 'a long run with random faults against one without'}
+# Each measures what one thread does.
+ONE_THREAD = ('env', 'inference', 'actor')
 
 
 def main(arguments: list[str], stop: StopRequest) -> int:
@@ -27,4 +34,8 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     name, *rest = arguments
     if name not in BENCHES:
         raise UserError(f'bench {name}: no such bench; there are {", ".join(BENCHES)}')
+    if name in ONE_THREAD:
+        # As the launcher does it for actors; numpy looks once, when it is loaded.
+        os.environ.update((variable, threads) for variable, threads in child_environment().items()
+                          if variable.endswith('_NUM_THREADS'))
     return importlib.import_module(f'asyncppo_ros.tools.bench.{name}').main(rest, stop)

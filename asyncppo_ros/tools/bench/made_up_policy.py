@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import json
+from typing import Any
 
 import numpy as np
 
@@ -39,16 +40,7 @@ def made_up_policy(control_dt: float, hidden_sizes: Sequence[int]) -> Artefact:
         base_angular_velocity(), projected_gravity(), command('velocity', 3, 'm/s|rad/s'),
         joint_position(JOINTS, START), joint_velocity(JOINTS), last_action(len(JOINTS))])
     actions = ActionMap(JOINTS, control_dt, offset=START, scale=0.1, low=-3.0, high=3.0)
-    widths = [observation.size, *hidden_sizes, len(JOINTS)]
-    rng = np.random.default_rng(0)
-    tensors: dict[str, np.ndarray] = {
-        'distribution.log_std': np.zeros(len(JOINTS), np.float32),
-        'normalizer.mean': np.zeros(widths[0]), 'normalizer.variance': np.ones(widths[0]),
-        'normalizer.count': np.ones(1)}
-    for layer, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
-        weight = rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)
-        tensors[f'policy.{layer}.weight'] = weight.astype(np.float32)
-        tensors[f'policy.{layer}.bias'] = np.zeros(outputs, np.float32)
+    architecture, tensors = made_up_network(observation.size, hidden_sizes, len(JOINTS))
     card = {'format': FORMAT, 'format_version': FORMAT_VERSION, 'package_version': __version__,
             'run_id': 1, 'generation': 0, 'policy_version': 1, 'gradient_steps': 0,
             'env_steps': 0,
@@ -58,11 +50,27 @@ def made_up_policy(control_dt: float, hidden_sizes: Sequence[int]) -> Artefact:
                      'commands': {'velocity': {'size': 3, 'low': None, 'high': None}},
                      'start_pose': dict(zip(JOINTS, START)), 'critic_observation': [],
                      'deployable': True, 'simulation_only': [], 'randomization': {}},
-            'architecture': {'observation_size': widths[0], 'action_size': widths[-1],
-                             'hidden_sizes': list(hidden_sizes), 'activation': 'tanh',
-                             'distribution': 'tanh_gaussian', 'observation_clip': 10.0}}
+            'architecture': architecture}
     card['hash'] = content_hash(card, tensors)
     return Artefact(card, tensors)
+
+
+def made_up_network(observation_size: int, hidden_sizes: Sequence[int],
+                    action_size: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Give the architecture of a card, and all tensors with random weights."""
+    widths = [observation_size, *hidden_sizes, action_size]
+    rng = np.random.default_rng(0)
+    tensors: dict[str, np.ndarray] = {
+        'distribution.log_std': np.zeros(action_size, np.float32),
+        'normalizer.mean': np.zeros(observation_size),
+        'normalizer.variance': np.ones(observation_size), 'normalizer.count': np.ones(1)}
+    for layer, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
+        weight = rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)
+        tensors[f'policy.{layer}.weight'] = weight.astype(np.float32)
+        tensors[f'policy.{layer}.bias'] = np.zeros(outputs, np.float32)
+    return {'observation_size': observation_size, 'action_size': action_size,
+            'hidden_sizes': list(hidden_sizes), 'activation': 'tanh',
+            'distribution': 'tanh_gaussian', 'observation_clip': 10.0}, tensors
 
 
 def written(artefact: Artefact) -> bytes:

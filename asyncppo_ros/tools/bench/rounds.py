@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping
 import sys
+from typing import TypeVar
 
 from asyncppo_ros.nodes.process import StopRequest
 
+MeasuredT = TypeVar('MeasuredT')
 
-def interleaved(measures: Mapping[str, Callable[[], float]], rounds: int,
-                stop: StopRequest) -> dict[str, list[float]]:
+
+def interleaved(measures: Mapping[str, Callable[[], MeasuredT]], rounds: int,
+                stop: StopRequest) -> dict[str, list[MeasuredT]]:
     """
     Make every measurement once a round; every other round the other way around.
 
@@ -24,10 +27,10 @@ def interleaved(measures: Mapping[str, Callable[[], float]], rounds: int,
 
     Returns
     -------
-    dict from str to list of float [rounds]
+    dict from str to list [rounds]
 
     """
-    found: dict[str, list[float]] = {name: [] for name in measures}
+    found: dict[str, list[MeasuredT]] = {name: [] for name in measures}
     for number in range(rounds + 1):
         values = {}
         for name in list(measures)[::-1 if number % 2 else 1]:
