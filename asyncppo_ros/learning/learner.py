@@ -1,9 +1,9 @@
 """Learner: dual-clip PPO updates, each of which ends with policy_version + 1."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import copy
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from asyncppo_ros.config import Config
 from asyncppo_ros.cores import usable_cores
 from asyncppo_ros.learning import losses
 from asyncppo_ros.learning.history import PastPolicy, PolicyHistory
+from asyncppo_ros.learning.samples import Samples, Scheduled, STEP_NUMBERS
+from asyncppo_ros.learning.steps import steps_for
 from asyncppo_ros.learning.transitions import (
     estimate,
     Estimates,
@@ -33,9 +35,6 @@ from asyncppo_ros.robot.numpy_policy import normalizer_arrays
 # Bounds and steps of the adaptive learning rate.
 LEARNING_RATE_RANGE = (1e-6, 1e-2)
 LEARNING_RATE_STEP = 1.5
-# What is read of every gradient step.
-STEP_NUMBERS = ('policy_loss', 'value_loss', 'entropy', 'approx_kl', 'clip_fraction',
-                'dual_clip_fraction', 'gradient_norm', 'loss')
 # What lag did to the ratio is looked at in so many transitions of an update at most.
 MOST_LOOKED_AT = 1024
 # Policies remembered for that.
@@ -44,40 +43,6 @@ HISTORY_SIZE = 64
 
 class BadBatch(ArithmeticError):
     """A number of an update was not finite; the update was undone."""
-
-
-class Samples(NamedTuple):
-    """
-    What gradient steps need of B samples.
-
-    Attributes
-    ----------
-    observation : float32 [B, O]
-        Normalized.
-    critic_observation : float32 [B, C]
-        Normalized; what only the critic sees.
-    action : float32 [B, A]
-    reference : float32 [B]
-        Log-probability that the ratio is taken to.
-    advantage : float32 [B]
-        Weighted and normalized.
-    target : float32 [B]
-        Of the critic, in its own unit.
-    lag : float32 [B]
-        Of the policy that acted [versions].
-    weight : float32 [B] or None
-        Of their sources in the loss; None = all are equal.
-
-    """
-
-    observation: Tensor
-    critic_observation: Tensor
-    action: Tensor
-    reference: Tensor
-    advantage: Tensor
-    target: Tensor
-    lag: Tensor
-    weight: Tensor | None = None
 
 
 class Learner:
@@ -127,6 +92,7 @@ class Learner:
         self._parameters = list(self.network.parameters())
         self.optimizer = torch.optim.Adam(self._parameters, self.ppo.learning_rate, eps=1e-5,
                                           fused=True)
+        self._steps = steps_for(config.learner, self.network, self.optimizer)
         self.normalizer = RunningMoments(observation_size)
         self.pending_normalizer = self.normalizer.copy()
         self.critic_normalizer = RunningMoments(critic_size)
@@ -181,6 +147,7 @@ class Learner:
 
         """
         before = self._undo_point()
+        self._steps.begin_update()
         try:
             for chunk in chunks:
                 _check_finite(chunk)
@@ -304,7 +271,8 @@ class Learner:
         They are read at its end: a look at each would let a GPU wait for Python.
         """
         numbers: list[Tensor] = []
-        for minibatch in self._minibatches(samples):
+        order = torch.randperm(len(samples.action), generator=self.generator)
+        for minibatch in self._steps.minibatches(samples, order):
             if not (first and not numbers) and should_stop():
                 break
             numbers.append(self._gradient_step(minibatch))
@@ -336,56 +304,15 @@ class Learner:
                        weight * advantage, self._critic_target(estimates.value_target), batch.lag,
                        batch.weight)
 
-    def _minibatches(self, samples: 'Samples') -> Iterator['Samples']:
-        # Shuffled as a whole, so that each minibatch is a view.
-        order = on_device(torch.randperm(len(samples.action), generator=self.generator).numpy(),
-                          self.device)
-        pieces = [tensor[order].split(self.ppo.minibatch_size) for tensor in samples
-                  if tensor is not None]
-        return (Samples(*parts) for parts in zip(*pieces))
-
-    def _gradient_step(self, samples: 'Samples') -> Tensor:
+    def _gradient_step(self, samples: Samples) -> Tensor:
         """Make one step of the optimizer and give its `STEP_NUMBERS`."""
         ppo = self.ppo
-        parameters = self.network.parameters_of(samples.observation)
-        log_prob = self.network.distribution.log_prob(parameters, samples.action)
-        log_ratio = losses.log_ratio(log_prob, samples.reference)
-        ratio = torch.exp(log_ratio)
-        clip_ratio = ppo.clip_ratio * self._schedule(ppo.clip_schedule)
-        dual_clip = losses.dual_clip_by_lag(ppo.dual_clip, samples.lag, ppo.dual_clip_above_lag)
-        policy_loss = -losses.weighted_mean(
-            self._objective(ratio, samples.advantage, clip_ratio, dual_clip), samples.weight)
-        value = self.network.value(samples.observation, samples.critic_observation)
-        value_loss = losses.weighted_mean(losses.value_loss(value, samples.target),
-                                          samples.weight)
-        coefficient = ppo.entropy_coefficient * self._schedule(ppo.entropy_schedule)
-        # Without a weight it is a metric only.
-        with torch.set_grad_enabled(coefficient != 0.0):
-            entropy = losses.weighted_mean(self.network.distribution.entropy(parameters),
-                                           samples.weight)
-        loss = policy_loss + ppo.value_coefficient * value_loss - coefficient * entropy
-        # As `zero_grad` of the optimizer, which takes as long as a layer.
-        for parameter in self._parameters:
-            parameter.grad = None
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, ppo.max_gradient_norm)
-        with torch.no_grad():
-            clip, dual = losses.clip_fractions(ratio, samples.advantage, clip_ratio, dual_clip)
-            numbers = torch.stack((policy_loss, value_loss, entropy,
-                                   losses.approx_kl(log_ratio), clip, dual, norm, loss))
-        self.optimizer.param_groups[0]['lr'] = self._step_size()
-        self.optimizer.step()
-        self.network.bound_log_std()
+        numbers = self._steps.step(samples, Scheduled(
+            ppo.clip_ratio * self._schedule(ppo.clip_schedule),
+            ppo.entropy_coefficient * self._schedule(ppo.entropy_schedule), self._step_size()))
         self.gradient_steps += 1
         self.after_gradient_step()
         return numbers
-
-    def _objective(self, ratio: Tensor, advantage: Tensor, clip_ratio: float,
-                   dual_clip: float | Tensor) -> Tensor:
-        if self.ppo.objective == 'misread_dual_clip':
-            return losses.misread_dual_clip_objective(ratio, advantage, clip_ratio,
-                                                      self.ppo.misread_clip)
-        return losses.clipped_objective(ratio, advantage, clip_ratio, dual_clip)
 
     @torch.no_grad()
     def _before_first_step(self, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
@@ -533,14 +460,20 @@ class Learner:
             raise BadBatch('weights or moments of the optimizer are not finite after the update')
 
     def _undo_point(self) -> tuple[Any, ...]:
-        return (copy.deepcopy(self.network.state_dict()),
-                copy.deepcopy(self.optimizer.state_dict()), copy.copy(self.value_scale),
+        optimizer = self.optimizer.state_dict()
+        # A deep copy takes ten times as long.
+        optimizer['state'] = {index: _cloned(slot) for index, slot in optimizer['state'].items()}
+        return (_cloned(self.network.state_dict()), optimizer, copy.copy(self.value_scale),
                 self.gradient_steps, self.learning_rate)
 
     def _undo(self, point: tuple[Any, ...]) -> None:
         network, optimizer, self.value_scale, self.gradient_steps, self.learning_rate = point
         self.network.load_state_dict(network)
         self.optimizer.load_state_dict(optimizer)
+
+
+def _cloned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def _check_finite(chunk: Chunk) -> None:

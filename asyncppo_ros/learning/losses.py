@@ -91,7 +91,8 @@ def dual_clip_by_lag(dual_clip: float, lag: Tensor, above: int) -> float | Tenso
     """
     if dual_clip == 0.0 or above < 0:
         return dual_clip
-    return torch.where(lag > above, dual_clip, torch.finfo(lag.dtype).max)
+    none = torch.full_like(lag, torch.finfo(lag.dtype).max)
+    return torch.where(lag > above, torch.full_like(lag, dual_clip), none)
 
 
 def misread_dual_clip_objective(ratio: Tensor, advantage: Tensor, clip_ratio: float,

@@ -6,14 +6,16 @@ import torch
 from toys import random_chunk, TASK
 
 from asyncppo_ros.config import Config, LearnerConfig, PpoConfig
-from asyncppo_ros.learning.learner import Learner, Samples, STEP_NUMBERS
+from asyncppo_ros.learning.learner import Learner
+from asyncppo_ros.learning.samples import Samples, STEP_NUMBERS
+from asyncppo_ros.learning.torch_steps import TorchSteps
 from asyncppo_ros.learning.transitions import on_device
 
 
-def make_learner(device='cpu', **ppo):
+def make_learner(device='cpu', gradients='auto', **ppo):
     ppo = {'minibatch_size': 16, 'epochs': 3, 'learning_rate': 0.003, **ppo}
     return Learner(Config(env_steps=10_000, learner=LearnerConfig(
-        device=device, ppo=PpoConfig(**ppo))), TASK, 3, 2, run_id=1)
+        device=device, gradients=gradients, ppo=PpoConfig(**ppo))), TASK, 3, 2, run_id=1)
 
 
 @pytest.mark.parametrize('ppo', [
@@ -21,11 +23,11 @@ def make_learner(device='cpu', **ppo):
     {'dual_clip': 0.0, 'clip_schedule': 'linear', 'entropy_coefficient': 0.01}])
 def test_a_gradient_step_reads_nothing_from_the_device(ppo):
     """On the device `meta` tensors have no numbers: whatever would read one raises."""
-    learner = make_learner(**ppo)
+    learner = make_learner(gradients='torch', **ppo)
     learner.network.to('meta')
-    learner._parameters = list(learner.network.parameters())
     # Adam, fused, has no form for it.
-    learner.optimizer = torch.optim.SGD(learner._parameters, 0.1)
+    optimizer = torch.optim.SGD(learner.network.parameters(), 0.1)
+    learner._steps = TorchSteps(learner.network, optimizer, learner.ppo)
     sizes = {'observation': (16, 3), 'critic_observation': (16, 0), 'action': (16, 2)}
     samples = Samples(*(torch.zeros(sizes.get(name, (16,)), device='meta')
                         for name in Samples._fields))

@@ -28,10 +28,10 @@ FLOATS = [name for name, dtype, _ in ARRAYS if dtype == '<f4']
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def make_learner(policy=None, **ppo):
+def make_learner(policy=None, gradients='auto', **ppo):
     ppo = {'minibatch_size': 16, 'epochs': 2, 'schedule': 'constant', **ppo}
     config = Config(env_steps=10_000, policy=policy or PolicyConfig(),
-                    learner=LearnerConfig(ppo=PpoConfig(**ppo)))
+                    learner=LearnerConfig(gradients=gradients, ppo=PpoConfig(**ppo)))
     return Learner(config, TASK, 3, 2, run_id=1, critic_size=2)
 
 
@@ -130,11 +130,27 @@ def spoil(learner, monkeypatch, at):
     monkeypatch.setattr(torch.nn.utils, 'clip_grad_norm_', swapped)
 
 
+def spoil_by_hand(learner, monkeypatch, at):
+    """Do the same where the derivative is written out."""
+    steps = iter(range(10 ** 6))
+    original = learner._steps._value_gradient
+
+    def swapped(*arguments):
+        loss = original(*arguments)
+        if next(steps) == at:
+            learner._steps.gradient[-1] = np.nan
+        return loss
+
+    monkeypatch.setattr(learner._steps, '_value_gradient', swapped)
+
+
 @pytest.mark.parametrize('at', [0, 1, 3])
-def test_a_gradient_that_is_not_finite_undoes_all_steps_of_the_update(at, monkeypatch):
-    learner = make_learner()
+@pytest.mark.parametrize('gradients, spoiling', [('torch', spoil), ('numpy', spoil_by_hand)])
+def test_a_gradient_that_is_not_finite_undoes_all_steps_of_the_update(gradients, spoiling, at,
+                                                                      monkeypatch):
+    learner = make_learner(gradients=gradients)
     learner.update([full_chunk(1)])
-    spoil(learner, monkeypatch, at)
+    spoiling(learner, monkeypatch, at)
     refused(learner, [full_chunk(2)], 'gradient_norm = nan')
 
 

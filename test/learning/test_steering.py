@@ -13,6 +13,7 @@ from asyncppo_ros.config import Config, LearnerConfig, PolicyConfig, PpoConfig
 from asyncppo_ros.learning import losses
 from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.learning.metrics import METRICS
+from asyncppo_ros.learning.torch_steps import TorchSteps
 
 STEPS = 32  # transitions of a `random_chunk`
 
@@ -85,6 +86,7 @@ def test_linear_schedules_end_at_zero(name, argument, monkeypatch):
     monkeypatch.setattr(losses, 'clipped_objective', noted)
     learner = make_learner(env_steps=2 * STEPS, epochs=1, minibatch_size=STEPS,
                            **{f'{name}_schedule': 'linear'})
+    learner._steps = TorchSteps(learner.network, learner.optimizer, learner.ppo)
     factors = []
     for seed in range(3):
         factors.append(learner._schedule(getattr(learner.ppo, f'{name}_schedule')))

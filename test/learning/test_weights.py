@@ -9,6 +9,7 @@ from asyncppo_ros.config import Config, LearnerConfig, PpoConfig
 from asyncppo_ros.learning.batcher import Batcher
 from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.learning.losses import weighted_mean
+from asyncppo_ros.learning.torch_steps import TorchSteps
 
 
 def make_learner(minibatch_size=1000, **ppo):
@@ -16,11 +17,11 @@ def make_learner(minibatch_size=1000, **ppo):
     ppo = {'epochs': 1, 'learning_rate': 0.1, 'schedule': 'constant', 'max_gradient_norm': 1000.0,
            'normalize_advantage': False, 'normalize_return': False, **ppo}
     config = Config(learner=LearnerConfig(
-        batch_size=64, ppo=PpoConfig(minibatch_size=minibatch_size, entropy_coefficient=0.01,
-                                     **ppo)))
+        batch_size=64, gradients='torch', ppo=PpoConfig(
+            minibatch_size=minibatch_size, entropy_coefficient=0.01, **ppo)))
     learner = Learner(config, TASK, 3, 2, run_id=1)
     learner.optimizer = torch.optim.SGD(learner._parameters, 0.1)
-    learner.optimizer.state.clear()
+    learner._steps = TorchSteps(learner.network, learner.optimizer, learner.ppo)
     learner._check_state = lambda: None
     return learner
 

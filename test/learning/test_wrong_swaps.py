@@ -15,7 +15,7 @@ from toys import CountingEnvironment, random_chunk, TASK
 from asyncppo_ros.acting.rollout import Rollout, Stamp
 from asyncppo_ros.config import Config, LearnerConfig, PpoConfig
 from asyncppo_ros.learning import learner as learner_module
-from asyncppo_ros.learning import losses, transitions
+from asyncppo_ros.learning import losses, numpy_steps, transitions
 from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.learning.transitions import estimate, Segment
 from asyncppo_ros.policy.distributions import TanhGaussian
@@ -25,8 +25,8 @@ RATIOS = (0.5, 0.7, 0.9, 1.0, 1.1, 1.5, 2.5, 5.0, 20.0)
 SLOPES = {1.0: (1, 1, 1, 1, 1, 0, 0, 0, 0), -1.0: (0, 0, -1, -1, -1, -1, -1, 0, 0)}
 
 
-def make_learner(**ppo):
-    config = Config(env_steps=10_000, learner=LearnerConfig(ppo=PpoConfig(
+def make_learner(gradients='auto', **ppo):
+    config = Config(env_steps=10_000, learner=LearnerConfig(gradients=gradients, ppo=PpoConfig(
         **{'minibatch_size': 10 ** 6, 'epochs': 1, **ppo})))
     return Learner(config, TASK, 3, 2, run_id=1)
 
@@ -36,11 +36,30 @@ def make_learner(**ppo):
 
 def check_the_objective_has_the_slopes_of_dual_clip():
     # Good samples learn up to 1 + ε, bad ones down to 1 - ε and up to c; as the learner asks.
-    learner = make_learner()
+    learner = make_learner('torch')
     for sign, expected in SLOPES.items():
         ratio = torch.tensor(RATIOS, requires_grad=True)
-        learner._objective(ratio, torch.full((len(RATIOS),), sign), 0.2, 3.0).sum().backward()
+        learner._steps.objective(ratio, torch.full((len(RATIOS),), sign), 0.2,
+                                 3.0).sum().backward()
         assert ratio.grad.tolist() == [float(value) for value in expected]
+
+
+def check_the_derivative_written_out_has_the_slopes_of_dual_clip():
+    ratio = np.array(RATIOS)
+    for sign, expected in SLOPES.items():
+        low, high = numpy_steps.ratio_bounds(PpoConfig(), np.full(len(ratio), sign),
+                                             np.zeros(len(ratio)), 0.2)
+        assert (sign * ((low <= ratio) & (ratio <= high))).tolist() == list(expected)
+
+
+def check_both_ways_of_making_gradient_steps_give_one_policy():
+    chunks = [random_chunk(3), random_chunk(4)]
+    learners = [make_learner(gradients, epochs=3, minibatch_size=16, learning_rate=0.01,
+                             objective='clipped') for gradients in ('torch', 'numpy')]
+    for learner in learners:
+        learner.update(chunks)
+    for one, other in zip(*(learner.network.parameters() for learner in learners)):
+        np.testing.assert_allclose(one.detach(), other.detach(), atol=1e-5)
 
 
 def check_the_ratio_is_to_the_policy_that_acted():
@@ -153,6 +172,22 @@ def objective(form):
     return lambda monkeypatch: monkeypatch.setattr(losses, 'clipped_objective', form)
 
 
+def no_dual_clip_by_hand(monkeypatch):
+    def bounds(ppo, advantage, lag, clip_ratio):
+        return (np.where(advantage < 0.0, 1.0 - clip_ratio, 0.0),
+                np.where(advantage > 0.0, 1.0 + clip_ratio, np.inf))
+
+    monkeypatch.setattr(numpy_steps, 'ratio_bounds', bounds)
+
+
+def article_dual_clip_by_hand(monkeypatch):
+    def bounds(ppo, advantage, lag, clip_ratio):
+        return (np.where(advantage < 0.0, 1.0 - clip_ratio, 0.0),
+                np.where(advantage > 0.0, 0.6, np.inf))
+
+    monkeypatch.setattr(numpy_steps, 'ratio_bounds', bounds)
+
+
 def behaviour_log_prob_from_newer_weights(monkeypatch):
     original = Learner._segment
 
@@ -243,6 +278,10 @@ SWAPS = [
     (check_the_objective_has_the_slopes_of_dual_clip, objective(dual_clip_of_both_signs)),
     (check_the_objective_has_the_slopes_of_dual_clip, objective(dual_clip_below_one)),
     (check_the_objective_has_the_slopes_of_dual_clip, objective(no_dual_clip)),
+    (check_the_derivative_written_out_has_the_slopes_of_dual_clip, no_dual_clip_by_hand),
+    (check_the_derivative_written_out_has_the_slopes_of_dual_clip, article_dual_clip_by_hand),
+    (check_both_ways_of_making_gradient_steps_give_one_policy, article_dual_clip_by_hand),
+    (check_both_ways_of_making_gradient_steps_give_one_policy, objective(article_dual_clip)),
     (check_the_ratio_is_to_the_policy_that_acted, behaviour_log_prob_from_newer_weights),
     (check_a_truncated_step_has_the_value_of_its_own_end, truncation_as_termination),
     (check_a_truncated_step_has_the_value_of_its_own_end, truncation_into_the_next_episode),
