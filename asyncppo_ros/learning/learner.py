@@ -245,6 +245,8 @@ class Learner:
         samples = self._samples(batch, estimates, reference, weight)
         rows: list[list[float]] = []
         epochs, kl = 0, 0.0
+        # A look at the whole batch takes as long as some gradient steps.
+        steered = self.ppo.schedule == 'adaptive' or self.ppo.target_kl > 0.0
         for epoch in range(self.ppo.epochs):
             if epoch and (should_stop() or 0.0 < self.ppo.target_kl < kl):
                 break
@@ -252,8 +254,11 @@ class Learner:
                 samples = self._samples(batch, self._estimate(segments), reference, weight)
             rows += self._epoch(samples, should_stop, first=not epoch)
             epochs += 1
+            if steered:
+                kl = self._kl_from(proximal, batch)
+                self._adapt_learning_rate(kl)
+        if not steered:
             kl = self._kl_from(proximal, batch)
-            self._adapt_learning_rate(kl)
         means = np.mean(rows, axis=0).tolist()
         metrics |= dict(zip(STEP_NUMBERS[:-1], means))
         log_std = self.network.clamped_log_std().detach()
