@@ -138,8 +138,7 @@ def child_environment() -> dict[str, str]:
     user asked for more, no graphics, and the wish to die with this process.
     """
     environment = dict(os.environ)
-    for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS'):
-        environment.setdefault(name, '1')
+    compute_in_one_thread(environment)
     stay_on_this_host(environment)
     environment['PYTHONUNBUFFERED'] = '1'
     # A run draws nothing; left to itself MuJoCo looks for GLFW with a process of its own, which
@@ -147,6 +146,12 @@ def child_environment() -> dict[str, str]:
     environment.setdefault('MUJOCO_GL', 'disable')
     environment[PARENT_VARIABLE] = str(os.getpid())
     return environment
+
+
+def compute_in_one_thread(environment: MutableMapping[str, str]) -> None:
+    """Let numpy have one thread, unless the user has said otherwise; before it is imported."""
+    for name in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS'):
+        environment.setdefault(name, '1')
 
 
 def stay_on_this_host(environment: MutableMapping[str, str]) -> None:

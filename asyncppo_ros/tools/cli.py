@@ -7,7 +7,7 @@ import sys
 
 from asyncppo_ros import __version__
 from asyncppo_ros.errors import UserError
-from asyncppo_ros.nodes.process import guarded, StopRequest
+from asyncppo_ros.nodes.process import compute_in_one_thread, guarded, StopRequest
 
 VERBS = {
     'train': ('asyncppo_ros.tools.train',
@@ -67,6 +67,8 @@ def main() -> None:
     the user, told in one line.
     """
     stop = StopRequest().install()
+    # With matrices as small as those of robots, threads cost more than they give.
+    compute_in_one_thread(os.environ)
     # A task beside the user is found as `python -m` and the nodes find it, but never before
     # what is installed.
     sys.path.append(os.getcwd())

@@ -1,6 +1,7 @@
 """The command line: each mistake is one clear line and exit code 2, and nothing is lost."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -187,3 +188,17 @@ def test_default_run_folder_is_named_by_task(tmp_path, monkeypatch):
     again, _ = create(Config(task='gymnasium:Hopper-v5'))
     assert again.folder != run.folder
     assert (tmp_path / 'runs' / 'latest').resolve() == again.folder
+
+
+def test_numbers_have_one_thread_unless_the_user_says_otherwise():
+    program = ('import os, sys\nfrom asyncppo_ros.tools import cli\n'
+               'assert "numpy" not in sys.modules and "torch" not in sys.modules\n'
+               'sys.argv = ["asyncppo", "--version"]\n'
+               'try:\n    cli.main()\nexcept SystemExit:\n'
+               '    print(os.environ["OPENBLAS_NUM_THREADS"])')
+    environment = {name: value for name, value in os.environ.items()
+                   if name not in ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS')}
+    for given, expected in (({}, '1'), ({'OPENBLAS_NUM_THREADS': '3'}, '3')):
+        result = subprocess.run([sys.executable, '-c', program], env={**environment, **given},
+                                capture_output=True, text=True)
+        assert result.stdout.split()[-1] == expected, result.stderr
