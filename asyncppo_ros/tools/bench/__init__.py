@@ -11,6 +11,7 @@ BENCHES = {'env': 'control steps per second of environments, beside a bare loop 
            'actor': 'env steps per second of an actor that sends, beside a bare loop of mj_step',
            'learning': 'deterministic returns over tasks, seeds and modes',
            'sb3': 'this learner, synchronous, against the PPO of Stable-Baselines3',
+           'peers': 'asynchronous training against other packages on the same cores',
            'learner': 'samples per second of the update, beside bare matmuls and memcpy',
            'train': 'env steps per second of a training, beside its actors and its learner alone',
            'transport': 'chunks per second by ways from actors to the learner',

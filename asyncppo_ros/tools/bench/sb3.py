@@ -13,40 +13,27 @@ from collections.abc import Iterator, Mapping, Sequence
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 from typing import Any
 
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.nodes.process import StopRequest
-from asyncppo_ros.robot.artefact import read_artefact
-from asyncppo_ros.robot.numpy_policy import NumpyPolicy
 from asyncppo_ros.run import resolve, Run
 from asyncppo_ros.settings import to_dict
 from asyncppo_ros.tools.arguments import Parser, split_settings
+from asyncppo_ros.tools.bench.peer_jobs import (
+    EVALUATION_SEED,
+    OURS,
+    Peer,
+    PeerJob,
+    require_interpreter,
+    returns_of,
+)
 from asyncppo_ros.tools.bench.peers import sb3_ppo
 from asyncppo_ros.tools.bench.results import check, report, row, table, verdict
 from asyncppo_ros.tools.bench.uncertainty import mean_difference
 from asyncppo_ros.tools.jobs import final_score, Job, run_jobs, tail_of
-
-OURS = 'asyncppo_ros'
-EVALUATION_SEED = 1_000_003
-
-
-class PeerJob(Job):
-    """A training by the peer's script; `verb` is the interpreter that has the peer."""
-
-    @property
-    def result(self) -> pathlib.Path:
-        """What the script writes when it is done."""
-        return self.run.folder / 'result.json'
-
-    def command(self) -> list[str]:
-        """Give the command line of the script."""
-        options = [text for name, value in self.settings.items()
-                   for text in (f'--{name}', str(value))]
-        return [self.verb, sb3_ppo.__file__, *options, '--out', str(self.result)]
 
 
 def main(arguments: list[str], stop: StopRequest) -> int:
@@ -97,15 +84,7 @@ def check_arguments(own: Any, given: Mapping[str, Any]) -> None:
         raise ConfigError('--task, --seed and --run_dir are given as --tasks, --seeds, --folder')
     if min(own.episodes, own.workers) < 1:
         raise ConfigError(f'--episodes {own.episodes} --workers {own.workers}: must be at least 1')
-    try:
-        found = subprocess.run([own.python, '-c', 'import stable_baselines3, mujoco'],
-                               capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise ConfigError(f'--python {own.python}: {error.strerror}') from None
-    if found.returncode != 0:
-        why = (found.stderr.strip().splitlines() or ['it failed'])[-1]
-        raise ConfigError(f'--python {own.python}: {why}; there: pip install stable-baselines3 '
-                          '"gymnasium[mujoco]"')
+    require_interpreter(Peer('sb3', own.python), f'--python {own.python}')
 
 
 def jobs(own: Any, given: Mapping[str, Any]) -> Iterator[Job]:
@@ -117,7 +96,7 @@ def jobs(own: Any, given: Mapping[str, Any]) -> Iterator[Job]:
                       {**given, 'task': task, 'seed': seed})
             for which in own.sets:
                 yield PeerJob(Run(folder / f'{task}-sb3-{which}-{seed}'), own.python, {
-                    'task': task, 'set': which, 'seed': seed,
+                    'peer': 'sb3', 'task': task, 'variant': which, 'seed': seed,
                     'steps': steps_of({**given, 'task': task}), 'episodes': own.episodes,
                     'evaluation_seed': EVALUATION_SEED})
 
@@ -150,35 +129,19 @@ def outcome(job: Job, episodes: int) -> dict[str, Any]:
     """Say what a finished training reached, ours scored as the peer's script scores its own."""
     task, seed = str(job.settings['task']), job.settings['seed']
     if isinstance(job, PeerJob):
-        found = json.loads(job.result.read_text())
-        who = f'sb3 {job.settings["set"]}'
+        found = {name: value for name, value in job.found().items()
+                 if name not in ('steady', 'curve', 'num_envs')}
+        who = f'sb3 {job.settings["variant"]}'
     else:
         last = read_jsonl(job.run.metrics_file)[-1]
         found = {'env_steps': last['env_steps'], 'gradient_steps': last['gradient_steps'],
                  'wall_clock_s': last['time_s'],
-                 'returns': _returns_of_ours(job.run, task, episodes)}
+                 'returns': returns_of(job.run.policy_file,
+                                       job.run.folder / 'gymnasium_returns.json', task, episodes)}
         who = OURS
     returns = found.pop('returns')
     return {'task': task, 'who': who, 'seed': seed, 'return_mean': statistics.fmean(returns),
             'return_std': statistics.pstdev(returns), 'episodes': len(returns), **found}
-
-
-def _returns_of_ours(run: Run, task: str, episodes: int) -> list[float]:
-    """Play the policy of a run, once; the returns are kept beside it."""
-    path = run.folder / 'gymnasium_returns.json'
-    if path.is_file():
-        returns = json.loads(path.read_text())
-        if len(returns) == episodes:
-            return returns
-    artefact = read_artefact(run.policy_file)
-    policy, action = NumpyPolicy(artefact), artefact.card['task']['action']
-
-    def act(observation: Any) -> Any:
-        return policy.act(observation[None])[0] * action['scale'] + action['offset']
-
-    returns = sb3_ppo.play(act, task, episodes, EVALUATION_SEED)
-    path.write_text(json.dumps(returns))
-    return returns
 
 
 def rows_of(results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -1,20 +1,12 @@
 """
-Train one policy with the PPO of Stable-Baselines3 and score it; stands alone.
+Train one policy with the PPO of Stable-Baselines3 and score it; see `peer_script`.
 
-Needs ``stable-baselines3`` and ``gymnasium[mujoco]`` and nothing of this package, so that the two
-may live in different environments.  The result is one JSON object in a file.
+Observations and rewards are normalized (``VecNormalize``), torch has one thread.
 """
 
 import argparse
-from collections.abc import Callable
-import json
-import pathlib
 import sys
-import time
 from typing import Any
-
-import gymnasium
-import numpy as np
 
 # The values that rl-baselines3-zoo publishes as tuned for these tasks (rl_zoo3 2.9.2,
 # rl_zoo3/hyperparams/ppo.yml, entries of the -v4 tasks; there are none for -v5).  All are trained
@@ -38,6 +30,15 @@ TUNED: dict[str, dict[str, Any]] = {
 TUNED_NETWORK = ('HalfCheetah-v5', 'Hopper-v5')
 SETS = ('zoo', 'default')
 
+NEEDS = ('stable_baselines3', 'gymnasium', 'mujoco')
+INSTALL = 'stable-baselines3 "gymnasium[mujoco]"'
+# Two of one environment, as the zoo trains these tasks, and two of 8, which are its defaults with
+# as many transitions in an update as with one: in one process, and in a process each.
+VARIANTS = {'zoo': 1, 'default': 1, 'dummy8': 8, 'subproc8': 8}
+RATE = ('dummy8', 'subproc8')
+RETURN = ('zoo',)
+STEPS_PER_UPDATE = 2048
+
 
 def settings_of(task: str, which: str) -> dict[str, Any]:
     """
@@ -46,117 +47,75 @@ def settings_of(task: str, which: str) -> dict[str, Any]:
     Parameters
     ----------
     task : str
-        A key of `TUNED`.
+        Of `TUNED`, where that is asked for.
     which : str
-        ``zoo`` = tuned for the task; ``default`` = what Stable-Baselines3 does by itself.
+        ``zoo`` = tuned for the task; else what Stable-Baselines3 does by itself.
 
     """
-    if which == 'default':
-        return {}
+    if which != 'zoo':
+        num_envs = VARIANTS[which]
+        return {} if num_envs == 1 else {'n_steps': STEPS_PER_UPDATE // num_envs}
+    if task not in TUNED:
+        sys.exit(f'--task {task}: tuned values are published for {", ".join(TUNED)}')
     network = {'log_std_init': -2, 'ortho_init': False, 'activation_fn': 'ReLU',
                'net_arch': {'pi': [256, 256], 'vf': [256, 256]}}
     return {**TUNED[task], 'policy_kwargs': network if task in TUNED_NETWORK else {}}
 
 
-def train(task: str, which: str, seed: int, steps: int) -> tuple[Any, Any, dict[str, Any]]:
-    """
-    Train.
-
-    Returns
-    -------
-    model : PPO
-    environments : VecNormalize
-        With the statistics of the observations.
-    facts : dict
-        ``env_steps``, ``gradient_steps``, ``wall_clock_s``, ``settings``.
-
-    """
+def train(options: argparse.Namespace, progress: Any) -> Any:
+    """Train until it is enough."""
+    from peer_script import Trained
     from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
     import torch
     torch.set_num_threads(1)
-    settings = settings_of(task, which)
+    settings = settings_of(options.task, options.variant)
     arguments = dict(settings)
     if 'activation_fn' in arguments.get('policy_kwargs', {}):
         arguments['policy_kwargs'] = {**arguments['policy_kwargs'], 'activation_fn': getattr(
             torch.nn, arguments['policy_kwargs']['activation_fn'])}
     # As the zoo does it: the rewards are normalized with the discount of the learner.
-    environments = VecNormalize(make_vec_env(task, n_envs=1, seed=seed),
-                                gamma=settings.get('gamma', 0.99))
-    model = PPO('MlpPolicy', environments, seed=seed, device='cpu', **arguments)
-    begun = time.monotonic()
-    model.learn(total_timesteps=steps)
-    seconds = time.monotonic() - begun
+    environments = VecNormalize(
+        make_vec_env(options.task, n_envs=VARIANTS[options.variant], seed=options.seed,
+                     vec_env_cls=SubprocVecEnv if options.variant == 'subproc8' else DummyVecEnv),
+        gamma=settings.get('gamma', 0.99))
+    model = PPO('MlpPolicy', environments, seed=options.seed, device='cpu', **arguments)
     minibatches = -(-model.n_steps * model.n_envs // model.batch_size)
-    return model, environments, {
-        'env_steps': model.num_timesteps, 'gradient_steps': model._n_updates * minibatches,
-        'wall_clock_s': seconds, 'settings': settings}
 
-
-def play(act: Callable[[np.ndarray], np.ndarray], task: str, episodes: int,
-         seed: int) -> list[float]:
-    """
-    Play whole episodes in Gymnasium's own environment.
-
-    Parameters
-    ----------
-    act : callable
-        Raw observation, float64 [O], to action within the bounds of the action space, [A].
-    task : str
-        Gymnasium id.
-    episodes, seed : int
-        Episode i is reset with seed + i.
-
-    Returns
-    -------
-    list of float
-        The return of each.
-
-    """
-    environment = gymnasium.make(task)
-    returns = []
-    for index in range(episodes):
-        observation, _ = environment.reset(seed=seed + index)
-        total, ended = 0.0, False
-        while not ended:
-            observation, reward, terminated, truncated, _ = environment.step(act(observation))
-            total += float(reward)
-            ended = terminated or truncated
-        returns.append(total)
-    environment.close()
-    return returns
-
-
-def main() -> int:
-    """Train, play, write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--task', required=True, choices=list(TUNED))
-    parser.add_argument('--set', required=True, choices=SETS)
-    parser.add_argument('--seed', type=int, required=True)
-    parser.add_argument('--steps', type=int, required=True)
-    parser.add_argument('--episodes', type=int, required=True)
-    parser.add_argument('--evaluation_seed', type=int, required=True)
-    parser.add_argument('--out', type=pathlib.Path, required=True)
-    own = parser.parse_args()
-    model, environments, facts = train(own.task, own.set, own.seed, own.steps)
-    # The statistics stay as they were when training ended.
-    environments.training = False
-
-    def act(observation: np.ndarray) -> np.ndarray:
+    def act(observation: Any) -> Any:
+        # Changes no statistics.
         return model.predict(environments.normalize_obs(observation), deterministic=True)[0]
 
-    returns = play(act, own.task, own.episodes, own.evaluation_seed)
-    import stable_baselines3
-    import torch
-    result = {**facts, 'returns': returns, 'versions': {
-        'python': sys.version.split()[0], 'stable-baselines3': stable_baselines3.__version__,
-        'torch': torch.__version__, 'gymnasium': gymnasium.__version__, 'numpy': np.__version__}}
-    partial = own.out.with_suffix('.part')
-    partial.write_text(json.dumps(result))
-    partial.replace(own.out)
-    return 0
+    class Report(BaseCallback):
+        """Reports each update when the next rollout begins."""
+
+        enough = False
+
+        def report(self) -> None:
+            self.enough = progress.update(model.num_timesteps, model._n_updates * minibatches,
+                                          act)
+
+        def _on_training_start(self) -> None:
+            progress.begin()
+
+        def _on_rollout_start(self) -> None:
+            if model.num_timesteps:
+                self.report()
+
+        def _on_step(self) -> bool:
+            return not self.enough
+
+    report = Report()
+    # Nothing in these settings depends on how far the training is.
+    model.learn(total_timesteps=options.steps or 10 ** 12, callback=report)
+    if not report.enough:
+        report.report()
+    environments.training = False
+    return Trained(settings, ('stable-baselines3', 'torch', 'gymnasium', 'numpy', 'mujoco'), act)
 
 
 if __name__ == '__main__':
-    sys.exit(main())
+    from peer_script import main
+    sys.exit(main(sys.modules[__name__]))
