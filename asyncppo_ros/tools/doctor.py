@@ -9,13 +9,15 @@ environments, larger batches or a GPU would give.  For a run it also says what i
 from collections.abc import Mapping, Sequence
 import functools
 import json
+import pathlib
 import statistics
 import sys
+import textwrap
 from typing import Any, NamedTuple
 
 from asyncppo_ros.config import Config
 from asyncppo_ros.cores import core_limit
-from asyncppo_ros.errors import ConfigError
+from asyncppo_ros.errors import ConfigError, RunError
 from asyncppo_ros.launching import check_task, NEEDED, require
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.nodes.process import StopRequest
@@ -30,6 +32,8 @@ from asyncppo_ros.tools.throughput import Bounds, bounds, Costs, limiting_stage,
 _WARM_UP_SHARE = 0.2
 # Waits below this are no one's fault: actors and learner are a match.
 _BUSY = 0.05
+# Of what is told [columns].
+_WIDTH = 100
 _WHAT = {'physics': 'steps of the environments', 'inference': 'policy and exploration',
          'transport': 'chunks written, sent and taken', 'learner': 'updates and new policies'}
 _TURN = {'physics': 'more cores for more actors (--num_actors), a larger physics step, or a '
@@ -75,7 +79,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--seconds', type=float, default=1.0, help='of each measurement')
     parser.add_argument('--json', action='store_true', help='print one JSON object')
-    # Taken first, or it might be the value of a setting.
+    # Taken first, for behind an option it might be the value of a setting.
     folder = arguments[0] if arguments and not arguments[0].startswith('-') else ''
     own, given = split_settings(parser, arguments[1:] if folder else arguments)
     if own.rounds < 1 or not 0.0 < own.seconds <= 600.0:
@@ -106,6 +110,9 @@ def _config_of(folder: str, given: Mapping[str, Any],
             raise ConfigError('asyncppo doctor: a run or --task is needed, for example '
                               '`asyncppo doctor runs/latest`')
         return resolve(given, files), None
+    if not pathlib.Path(folder).exists():
+        raise RunError(f'{folder}: no run there; runs lie under runs/, the newest is runs/latest. '
+                       f'A task is named as `asyncppo doctor --task {folder}`')
     run = find_run(folder)
     return resolve({**given, 'run_dir': ''}, files, base=to_dict(run.config())), run
 
@@ -126,8 +133,8 @@ def finding(config: Config, measured: Measured, cores: float) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``machine, versions, settings, cores, stages, slow_actor, slow_learner, limit, turn,
-        predictions, advice``.
+        ``machine, versions, settings, cores, stages, slow_actor, slow_learner, limit,
+        all_cores_busy, turn, predictions, advice``.
 
     """
     num_envs, batch = config.actor.num_envs, config.learner.batch_size
@@ -140,11 +147,13 @@ def finding(config: Config, measured: Measured, cores: float) -> dict[str, Any]:
                           'env_steps_per_s': 1.0 / max(cost.wall_s, 1e-12)}
                    for name, cost in costs.stages().items()},
         'slow_actor': costs.slow_actor, 'slow_learner': costs.slow_learner,
-        'limit': predictions[0].limit, 'turn': _TURN[predictions[0].limit],
+        'limit': predictions[0].limit, 'all_cores_busy': predictions[0].bounds.cores_limit,
+        'turn': _TURN[predictions[0].limit],
         'predictions': [{'name': entry.name, 'settings': entry.settings,
                          'env_steps_per_s': entry.bounds.rate,
                          'gain': entry.bounds.rate / predictions[0].bounds.rate,
-                         'limit': entry.limit, 'bounds': entry.bounds._asdict()}
+                         'limit': entry.limit, 'all_cores_busy': entry.bounds.cores_limit,
+                         'bounds': entry.bounds._asdict()}
                         for entry in predictions],
         'advice': advice(config, predictions)}
 
@@ -215,7 +224,7 @@ def seen_in(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     rows = [row for row in rows[int(_WARM_UP_SHARE * len(rows)):] if 'learner_wait' in row]
     rows = [row for row in rows if row['generation'] == rows[-1]['generation']]
     if len(rows) < 2:
-        return {'text': 'the run has too few updates to tell'}
+        return {'text': 'it has too few updates to tell what limited it'}
     seconds = rows[-1]['time_s'] - rows[0]['time_s']
     rate = (rows[-1]['env_steps'] - rows[0]['env_steps']) / max(seconds, 1e-9)
     actor_wait, learner_wait, update_s, actors = (
@@ -239,22 +248,28 @@ def told(found: Mapping[str, Any]) -> str:
     lines += [f'{name:<9}  {1e6 * stage["wall_s"]:>15.2f}  {1e6 * stage["cpu_s"]:>7.2f}  '
               f'{stage["env_steps_per_s"]:>17,.0f}  {_WHAT[name]}'
               for name, stage in ((name, found['stages'][name]) for name in STAGES)]
+    busy = 'All cores are busy, most of all with that.  ' if found['all_cores_busy'] else ''
     lines += ['', f'At once, an actor is {found["slow_actor"]:.2f} times and the learner '
               f'{found["slow_learner"]:.2f} times as slow.', '',
-              f'{found["limit"]} limits it: {_WHAT[found["limit"]]}.  What helps: '
-              f'{found["turn"]}.', '',
-              'predicted               env steps/s   gain  then limited by  with']
+              *textwrap.wrap(f'{found["limit"]} limits it: {_WHAT[found["limit"]]}.  {busy}'
+                             f'What helps: {found["turn"]}.', _WIDTH), '',
+              'predicted               env steps/s   gain  then limited by    with']
+    now = found['predictions'][0]['settings']
     for entry in found['predictions']:
-        options = ' '.join(f'--{name} {value}' for name, value in entry['settings'].items())
+        limit = entry['limit'] + (', cores' if entry['all_cores_busy'] else '')
+        options = ' '.join(f'--{name} {value}' for name, value in entry['settings'].items()
+                           if value != now[name])
         lines.append(f'{entry["name"]:<22}  {entry["env_steps_per_s"]:>11,.0f}  '
-                     f'{entry["gain"]:>4.2f}×  {entry["limit"]:<15}  {options}')
+                     f'{entry["gain"]:>4.2f}×  {limit:<17}  {options}'.rstrip())
     if 'run' in found:
-        run = found['run']
-        lines += ['', f'The run: {run["text"]}.']
-        if 'limit' in run:
-            lines[-1] = (f'The run made {run["env_steps_per_s"]:,.0f} env steps/s with '
-                         f'{run["actors"]:.0f} actors; the learner waited '
-                         f'{run["learner_wait"]:.0%} of the time, the actors '
-                         f'{run["actor_wait"]:.0%}; an update took {run["update_s"]:.3g} s: '
-                         f'{run["text"]}.')
+        lines += ['', *textwrap.wrap(_run_text(found['run']), _WIDTH)]
     return '\n'.join([*lines, '', f'asyncppo train {found["advice"]}'])
+
+
+def _run_text(run: Mapping[str, Any]) -> str:
+    if 'limit' not in run:
+        return f'The run: {run["text"]}.'
+    actors = f'{run["actors"]:.0f} actor{"s"[:run["actors"] > 1.5]}'
+    return (f'The run made {run["env_steps_per_s"]:,.0f} env steps/s with {actors}; the learner '
+            f'waited {run["learner_wait"]:.0%} of the time, the actors {run["actor_wait"]:.0%}; '
+            f'an update took {run["update_s"]:.3g} s: {run["text"]}.')

@@ -1,8 +1,9 @@
-"""What sections of a thread cost, whatever else runs on the machine."""
+"""What sections of a thread, and whole processes, cost, whatever else runs on the machine."""
 
 from collections.abc import Callable, Iterator
 import contextlib
 import os
+import pathlib
 import time
 
 from asyncppo_ros.tools.throughput import Cost, NOTHING
@@ -82,3 +83,10 @@ class Stopwatch:
     def clear(self) -> None:
         """Forget what was measured."""
         self._spent.clear()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Give the time of a core that a process has had, all its threads together [s]."""
+    # Fields 14 and 15, counted from behind the name, which may have spaces.
+    fields = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')

@@ -119,6 +119,11 @@ class Bounds(NamedTuple):
     cores: float
     rate: float
 
+    @property
+    def cores_limit(self) -> bool:
+        """Whether all cores are busy before the actors or the learner are."""
+        return self.cores < min(self.actors, self.learner)
+
 
 def bounds(costs: Costs, num_actors: int, cores: float, takes_turns: bool = False) -> Bounds:
     """
@@ -159,7 +164,7 @@ def limiting_stage(costs: Costs, num_actors: int, cores: float,
     one that takes most of theirs.
     """
     found = bounds(costs, num_actors, cores, takes_turns)
-    if found.cores < min(found.actors, found.learner):
+    if found.cores_limit:
         stages = costs.stages()
         return max(STAGES, key=lambda name: stages[name].cpu_s)
     if found.actors < found.learner:

@@ -1,6 +1,6 @@
 """The actors of a training without its learner: what they send is taken and thrown away."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import contextlib
 import os
 import pathlib
@@ -20,6 +20,7 @@ from asyncppo_ros.nodes.process import child_environment, signals_held_back, Sto
 from asyncppo_ros.settings import build, to_dict, write_yaml
 from asyncppo_ros.simulation.environment import critic_rows
 from asyncppo_ros.simulation.registry import make
+from asyncppo_ros.tools.stopwatch import cpu_seconds
 from asyncppo_ros.transport.admission import Session
 from asyncppo_ros.transport.intake import Intake
 from asyncppo_ros.transport.permits import UnpacedPermitBook
@@ -174,11 +175,3 @@ class ActorsAlone:
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, number)
-
-
-def cpu_seconds(pid: int) -> float:
-    """Give the time of a core that a process has had, all its threads together [s]."""
-    # Fields 14 and 15, counted from behind the name, which may have spaces.
-    fields: Sequence[str] = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(
-        ')')[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')

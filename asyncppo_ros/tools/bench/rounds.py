@@ -10,7 +10,7 @@ MeasuredT = TypeVar('MeasuredT')
 
 
 def interleaved(measures: Mapping[str, Callable[[], MeasuredT]], rounds: int,
-                stop: StopRequest) -> dict[str, list[MeasuredT]]:
+                stop: StopRequest, warm_up: bool = True) -> dict[str, list[MeasuredT]]:
     """
     Make every measurement once a round; every other round the other way around.
 
@@ -24,6 +24,8 @@ def interleaved(measures: Mapping[str, Callable[[], MeasuredT]], rounds: int,
     rounds : int
     stop : StopRequest
         Once it is set, what was measured in whole rounds is returned.
+    warm_up : bool
+        False = the first round counts: what is measured begins anew each time.
 
     Returns
     -------
@@ -31,7 +33,7 @@ def interleaved(measures: Mapping[str, Callable[[], MeasuredT]], rounds: int,
 
     """
     found: dict[str, list[MeasuredT]] = {name: [] for name in measures}
-    for number in range(rounds + 1):
+    for number in range(0 if warm_up else 1, rounds + 1):
         values = {}
         for name in list(measures)[::-1 if number % 2 else 1]:
             if stop():

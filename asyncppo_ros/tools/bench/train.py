@@ -45,11 +45,12 @@ from asyncppo_ros.settings import as_text, build, to_dict
 from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.auto import settled
 from asyncppo_ros.tools.bench.actors import outcome_of
-from asyncppo_ros.tools.bench.actors_alone import ActorsAlone, Alone, cpu_seconds
+from asyncppo_ros.tools.bench.actors_alone import ActorsAlone, Alone
 from asyncppo_ros.tools.bench.results import check, paired_row, report, row, table, verdict
 from asyncppo_ros.tools.bench.rounds import interleaved
 from asyncppo_ros.tools.bench.watched import WatchedRun
 from asyncppo_ros.tools.stage_process import StageProcess
+from asyncppo_ros.tools.stopwatch import cpu_seconds
 from asyncppo_ros.tools.throughput import bounds, Cost, Costs, NOTHING
 
 TASK = 'HalfCheetah-v5'
@@ -113,8 +114,10 @@ def measure(config: Config, rounds: int, seconds: float,
                 'actors': lambda: actors.measure(ALONE_SHARE * seconds)._asdict(),
                 'learner': lambda: _learner(learner, ALONE_SHARE * seconds)._asdict(),
                 'both': lambda: _both(actors, learner, ALONE_SHARE * seconds)}
+            # A training begins anew in every round, and is warm before it is measured.
+            measures['both']()
             found = interleaved({name: _telling(name, each) for name, each in measures.items()},
-                                rounds, stop)
+                                rounds, stop, warm_up=False)
     finally:
         learner.close()
     return [dict(zip(found, values)) for values in zip(*found.values())]
