@@ -87,7 +87,7 @@ class Deployment:
             self._outside, error)
         self.estop = EmergencyStop(node, deploy, self.loop.trip)
         self.live = LivePolicies(node, deploy, key, artefact, known_scores(self.path), pilot,
-                                 tell)
+                                 self.loop.takeovers, tell)
         # A step in simulated time is due when the clock says so.
         self._ticks = on_each_tick(node, self.loop.wake)
 
@@ -207,7 +207,8 @@ class Deployment:
         far = [f'{joint} at {value:.2f}, start {start:.2f}'
                for joint, value, start, distance in zip(
                    self.pilot.joints, position, self.pilot.start_pose, away)
-               if not distance <= tolerance]
+               # One that is not known was told already.
+               if distance > tolerance]
         if not far:
             return []
         return [f'not near the start pose (deploy.start_tolerance = {tolerance:g}): '

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
+import time
 from typing import Any
 
 from rclpy.node import Node
@@ -13,11 +14,11 @@ from std_msgs.msg import String, UInt8MultiArray
 
 from asyncppo_ros.config import DeployConfig
 from asyncppo_ros.errors import ArtefactError, PolicyError
+from asyncppo_ros.nodes.policy_timing import Identity, Takeovers
 from asyncppo_ros.nodes.qos import EVALUATION_TOPIC, LATCHED_QOS, POLICY_QOS, POLICY_TOPIC
 from asyncppo_ros.robot.artefact import Artefact, parse_artefact
 from asyncppo_ros.robot.pilot import Pilot
 
-Identity = tuple[int, int]
 # So many policies can be gone back.
 MOST_TAKEN = 8
 # So many policies wait for their evaluation; of others only the newest is kept.
@@ -65,6 +66,8 @@ class LivePolicies:
         Evaluations that are known already.
     pilot : Pilot
         Takes the others, between two control steps.
+    takeovers : Takeovers
+        Is told when each was handed over.
     tell : callable
         Called after each change, and with each refusal, in one line.
 
@@ -81,8 +84,9 @@ class LivePolicies:
 
     def __init__(self, node: Node, config: DeployConfig, key: bytes | None, artefact: Artefact,
                  scores: Mapping[Identity, float], pilot: Pilot,
-                 tell: Callable[[str], None]) -> None:
+                 takeovers: Takeovers, tell: Callable[[str], None]) -> None:
         self._node, self._config, self._key, self._pilot = node, config, key, pilot
+        self._takeovers = takeovers
         self._tell = tell
         self._steps = round(config.blend_s / pilot.control_dt)
         self._taken = [Candidate(artefact)]
@@ -135,7 +139,7 @@ class LivePolicies:
         if not self.pinned:
             return f'nothing is held back; {self.current} is in command'
         self.pinned = False
-        self._consider()
+        self._consider(time.monotonic())
         return self.waiting or f'{self.current} is in command'
 
     def close(self) -> None:
@@ -145,6 +149,7 @@ class LivePolicies:
         self._subscriptions = []
 
     def _receive(self, message: UInt8MultiArray) -> None:
+        came = time.monotonic()
         label = message.layout.dim[0].label.encode() if message.layout.dim else b''
         # A repetition is not even copied.
         if label == b'asyncppo policy %d.%d' % max(self._waiting, default=self.current.identity):
@@ -164,7 +169,7 @@ class LivePolicies:
                          f'run {self.current.run_id}')
         elif candidate.identity > self.current.identity:
             self._keep(candidate)
-            self._consider()
+            self._consider(came)
 
     def _refuse(self, mark: bytes, reason: str) -> None:
         if len(self._refused) >= MOST_TAKEN:
@@ -174,6 +179,7 @@ class LivePolicies:
         self._tell(f'A LIVE POLICY WAS REFUSED: {reason}')
 
     def _evaluate(self, message: String) -> None:
+        came = time.monotonic()
         try:
             row = json.loads(message.data)
             identity = int(row['generation']), int(row['policy_version'])
@@ -185,15 +191,15 @@ class LivePolicies:
         self._scores[identity] = score
         if len(self._scores) > MOST_SCORES:
             del self._scores[min(self._scores)]
-        self._consider()
+        self._consider(came)
 
     def _keep(self, candidate: Candidate) -> None:
         self._waiting[candidate.identity] = candidate
         if len(self._waiting) > (MOST_WAITING if self._config.live_gate else 1):
             del self._waiting[min(self._waiting)]
 
-    def _consider(self) -> None:
-        """Take the newest policy that nothing speaks against."""
+    def _consider(self, came: float) -> None:
+        """Take the newest policy that nothing speaks against; the news came at a steady time."""
         if self.pinned:
             return
         self._waiting = {identity: candidate for identity, candidate in self._waiting.items()
@@ -203,15 +209,16 @@ class LivePolicies:
             objection = self._objection(self._waiting[identity])
             self.waiting = self.waiting or objection
             if not objection:
-                self._take(self._waiting.pop(identity))
+                self._take(self._waiting.pop(identity), came)
                 break
 
-    def _take(self, candidate: Candidate) -> None:
+    def _take(self, candidate: Candidate, came: float) -> None:
         try:
             self._pilot.swap(candidate.artefact, self._steps)
         except (ArtefactError, PolicyError) as error:
             self._refuse(candidate.mark, f'{error}')
             return
+        self._takeovers.handed_over(candidate.identity, came, time.monotonic())
         self._taken = [*self._taken[-MOST_TAKEN + 1:], candidate]
         self.taken += 1
         self._tell(f'{candidate} takes over')

@@ -11,7 +11,7 @@ import traceback
 import numpy as np
 
 from asyncppo_ros.nodes.policy_pace import Pace
-from asyncppo_ros.nodes.policy_timing import Timing
+from asyncppo_ros.nodes.policy_timing import Takeovers, Timing
 from asyncppo_ros.nodes.robot_link import RobotLink
 from asyncppo_ros.robot.measured import MeasuredState
 from asyncppo_ros.robot.pilot import Pilot
@@ -56,13 +56,14 @@ class ControlLoop:
     supervisor : Supervisor or None
         None until the limits of the robot are known; then always the same one.
     timing : Timing
+    takeovers : Takeovers
 
     """
 
     def __init__(self, pilot: Pilot, measured: MeasuredState, link: RobotLink, pace: Pace,
                  outside: Callable[[float], list[str]], error: Callable[[str], None]) -> None:
         self.supervisor: Supervisor | None = None
-        self.timing = Timing()
+        self.timing, self.takeovers = Timing(), Takeovers()
         self._pilot, self._measured, self._link, self._pace = pilot, measured, link, pace
         self._outside, self._error = outside, error
         self._requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -259,6 +260,7 @@ class ControlLoop:
         target = None
         if not faults and supervisor.mode in (Mode.RAMPING, Mode.RUNNING):
             target = self._pilot.target(self._measured.read(now))
+            self.takeovers.used(self._pilot.identity, now)
         position, velocity = self._measured.moved(now)
         return supervisor.tick(target, position, velocity, self._measured.tilt(now), faults)
 

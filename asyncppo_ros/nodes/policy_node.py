@@ -24,7 +24,7 @@ from asyncppo_ros.nodes.policy_reports import Reports
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.signing import signing_key
 
-SPIN_S = 0.1
+# Also how often the end is looked for, at least.
 REPORT_S = 0.2
 WATCH_S = 0.5
 DIAGNOSTICS_S = 1.0
@@ -92,7 +92,8 @@ class PolicyNode(LifecycleNode):
         """Serve until the end is asked for, then stop the robot."""
         try:
             while not stop():
-                self.executor.spin_once(timeout_sec=SPIN_S)
+                # The timers end each wait; one with a timeout makes a timer of its own.
+                self.executor.spin_once()
         finally:
             # Also after a fault in a callback, which ends the process.
             if self._phase != 'finalized':

@@ -6,11 +6,13 @@ from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
 from rclpy.node import Node
+from rclpy.publisher import Publisher
+from rclpy.qos import QoSProfile
 from std_msgs.msg import Float64, String
 
 from asyncppo_ros.nodes.policy_deployment import Deployment
 from asyncppo_ros.nodes.policy_timing import NAMES
-from asyncppo_ros.nodes.qos import LATCHED_QOS
+from asyncppo_ros.nodes.qos import LATCHED_QOS, NO_EVENTS
 from asyncppo_ros.robot.safety import Mode
 
 METRICS = (*NAMES, 'steps', 'missed_steps', 'clamped', 'rate_limited', 'refused_samples',
@@ -32,11 +34,13 @@ class Reports:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._state = node.create_publisher(String, '~/state', LATCHED_QOS)
-        self._info = node.create_publisher(String, '~/policy_info', LATCHED_QOS)
-        self._metrics = {name: node.create_publisher(Float64, f'~/metrics/{name}', 10)
-                         for name in METRICS}
-        self._diagnostics = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
+
+        def publisher(kind: type, topic: str, qos: QoSProfile | int = 10) -> Publisher:
+            return node.create_publisher(kind, topic, qos, event_callbacks=NO_EVENTS)
+        self._state = publisher(String, '~/state', LATCHED_QOS)
+        self._info = publisher(String, '~/policy_info', LATCHED_QOS)
+        self._metrics = {name: publisher(Float64, f'~/metrics/{name}') for name in METRICS}
+        self._diagnostics = publisher(DiagnosticArray, '/diagnostics')
         self._last_state = self._last_info = ''
         self._steps = 0
 
@@ -77,6 +81,7 @@ class Reports:
         if deployment is not None:
             status.hardware_id = str(deployment.pilot.card['task'].get('task', ''))
             values = {**counts_of(deployment), **deployment.loop.timing.percentiles(),
+                      **deployment.loop.takeovers.percentiles(),
                       **{f'rate of {topic} [Hz]': rate
                          for topic, rate in deployment.link.rates().items()},
                       **{f'refused: {cause}': count

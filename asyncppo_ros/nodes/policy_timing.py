@@ -1,6 +1,8 @@
-"""How the control loop keeps its times: the last steps, and counts of all."""
+"""How a policy node keeps its times: control steps, and policies that take over."""
 
 import collections
+from collections.abc import Sequence
+import queue
 import time
 
 import numpy as np
@@ -9,6 +11,10 @@ import numpy as np
 STEPS = 1000
 PERCENTILES = (50, 95, 99)
 NAMES = ('tick_to_publish_ms', 'state_age_ms', 'loop_jitter_ms')
+# So many policies that came while the robot ran are looked at.
+TAKEOVERS = 200
+TAKEOVER_NAMES = ('policy_load_ms', 'policy_wait_ms', 'takeover_ms')
+Identity = tuple[int, int]
 
 
 class Timing:
@@ -59,15 +65,7 @@ class Timing:
 
     def percentiles(self) -> dict[str, float]:
         """Give p50, p95, p99 and the largest of each of `NAMES` over the last `STEPS` [ms]."""
-        rows = self._table()
-        if not len(rows):
-            return {}
-        found = np.percentile(rows, PERCENTILES, axis=0)
-        shown = {f'{name}_p{percentile}': float(value)
-                 for percentile, values in zip(PERCENTILES, found)
-                 for name, value in zip(NAMES, values)}
-        return {**shown, **{f'{name}_max': float(value)
-                            for name, value in zip(NAMES, rows.max(axis=0))}}
+        return _percentiles(NAMES, self._table())
 
     def _table(self) -> np.ndarray:
         for _ in range(10):
@@ -76,3 +74,57 @@ class Timing:
             except RuntimeError:  # the other thread added a step meanwhile
                 continue
         return np.empty((0, len(NAMES)))
+
+
+class Takeovers:
+    """
+    How long it takes until a policy that comes while the robot runs is in command.
+
+    ``policy_load_ms`` is from its arrival in the node (or that of what it waited for, such as its
+    evaluation) until it is read, checked and tried out, ``policy_wait_ms`` from then on until the
+    beginning of the first control step that asks it, ``takeover_ms`` both together.  The control
+    thread calls `used`, the executor's thread the rest.
+    """
+
+    def __init__(self) -> None:
+        self._handed_over: dict[Identity, tuple[float, float]] = {}
+        self._used: queue.SimpleQueue[tuple[Identity, float]] = queue.SimpleQueue()
+        self._last: Identity | None = None
+        self._rows: collections.deque[tuple[float, float, float]] = collections.deque(
+            maxlen=TAKEOVERS)
+
+    def handed_over(self, identity: Identity, came: float, ready: float) -> None:
+        """Note when a policy came, and when the control loop had it, in steady time [s]."""
+        self._handed_over[identity] = came, ready
+        if len(self._handed_over) > TAKEOVERS:
+            del self._handed_over[min(self._handed_over)]
+
+    def used(self, identity: Identity, tick: float) -> None:
+        """Note which policy a control step asked that began at a steady time [s]."""
+        if identity != self._last:
+            self._last = identity
+            self._used.put((identity, tick))
+
+    def percentiles(self) -> dict[str, float]:
+        """Give p50, p95, p99 and the largest of each of `TAKEOVER_NAMES` [ms]."""
+        while not self._used.empty():
+            identity, tick = self._used.get()
+            # The policy of the file, and one that was gone back to, did not come.
+            if identity in self._handed_over:
+                came, ready = self._handed_over.pop(identity)
+                # A step that had begun may still ask it.
+                tick = max(tick, ready)
+                self._rows.append((1e3 * (ready - came), 1e3 * (tick - ready),
+                                   1e3 * (tick - came)))
+        return _percentiles(TAKEOVER_NAMES, np.array(self._rows))
+
+
+def _percentiles(names: Sequence[str], rows: np.ndarray) -> dict[str, float]:
+    if not len(rows):
+        return {}
+    found = np.percentile(rows, PERCENTILES, axis=0)
+    shown = {f'{name}_p{percentile}': float(value)
+             for percentile, values in zip(PERCENTILES, found)
+             for name, value in zip(names, values)}
+    return {**shown, **{f'{name}_max': float(value)
+                        for name, value in zip(names, rows.max(axis=0))}}

@@ -2,6 +2,11 @@
 
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 
+try:
+    from rclpy.event_handler import PublisherEventCallbacks
+except ImportError:  # Humble
+    from rclpy.qos_event import PublisherEventCallbacks
+
 # States: the newest wins, and a reader asks no more of a robot than it offers.
 SENSOR_QOS = QoSProfile(
     history=HistoryPolicy.KEEP_LAST, depth=1, reliability=ReliabilityPolicy.BEST_EFFORT,
@@ -18,3 +23,7 @@ POLICY_TOPIC = 'policy'
 POLICY_QOS = LATCHED_QOS
 # Evaluations of policies, as the evaluator of their run tells them.
 EVALUATION_TOPIC = 'evaluator/evaluation'
+# For publishers of what only people read.  rclpy looks through the events of all publishers
+# whenever a message comes, so a dozen of them cost more than the messages do; a reader who asks
+# for another quality is told on its own side.
+NO_EVENTS = PublisherEventCallbacks(use_default_callbacks=False)

@@ -114,6 +114,14 @@ class JointSamples:
         return [f'{QUANTITIES[row]} of joint {self._joints[column]!r}'
                 for row, column in np.argwhere(self.needed & (self.came == NEVER))]
 
+    def known(self, now: float, timeout: float, frozen_s: float) -> np.ndarray:
+        """Say what was heard of late by a sensor that is not frozen, bool [3, J]."""
+        known = self.came >= now - timeout
+        for columns, watch in self._watches.items():
+            if watch.is_frozen(now, timeout, frozen_s):
+                known[:, list(columns)] = False
+        return known
+
     def faults(self, now: float, timeout: float, frozen_s: float) -> list[str]:
         """Say what is too old or frozen."""
         faults = [f'{watch.title}: the same numbers for {frozen_s:g} s (deploy.frozen_s)'

@@ -206,16 +206,15 @@ class MeasuredState:
         """
         Give position and velocity of the moved joints, each float64 [A], in their order.
 
-        A position that was never heard is NaN; so is a velocity that is older than
-        `state_timeout_s`.
+        What was never heard, is older than `state_timeout_s` or frozen is NaN: where the joint is
+        by now is not known.
         """
-        oldest = now - self._settings.state_timeout_s
+        settings = self._settings
         with self._lock:
-            values, came = self._joints.values, self._joints.came
-            position, velocity = values[_POSITION, self._moved], values[_VELOCITY, self._moved]
-            position[came[_POSITION, self._moved] == NEVER] = math.nan
-            velocity[came[_VELOCITY, self._moved] < oldest] = math.nan
-        return position, velocity
+            values = np.where(
+                self._joints.known(now, settings.state_timeout_s, settings.frozen_s),
+                self._joints.values, math.nan)
+        return values[_POSITION, self._moved], values[_VELOCITY, self._moved]
 
     def tilt(self, now: float) -> float | None:
         """Give the angle of the base from upright [rad]; None = not known, or too old."""

@@ -61,7 +61,8 @@ class Supervisor:
     the rate limit (stopping a velocity or an effort apart), any while inactive, or another than
     the trip action while tripped:
 
-        position: move to the pose that was measured at the trip, and hold it
+        position: move to the pose measured at the trip, and hold it; a joint whose position is
+                  not known then stays where it was last told to be
         velocity: 0
         effort:   -damping · velocity
 
@@ -105,8 +106,6 @@ class Supervisor:
         size = len(limits.joints)
         # The last command; before the first one, where commands begin.
         self._command = np.zeros(size)
-        # The pose that was last measured.
-        self._pose = np.zeros(size)
         # Where the ramp began, and where the way to the start pose ends.
         self._ramp_pose = np.zeros(size)
         self._start_pose = np.zeros(size)
@@ -223,7 +222,7 @@ class Supervisor:
         target : float [A] or None
             What the policy wants; not looked at on the way to the start pose and when tripped.
         position : float64 [A]
-            As measured; a number that is not finite trips.
+            As measured; NaN where it is not known, and any that is not finite trips.
         velocity : float64 [A] or None
             As measured; NaN where it is not known.
         tilt : float or None
@@ -240,12 +239,11 @@ class Supervisor:
         with self._lock:
             if not self._speaks:
                 return None
-            np.copyto(self._pose, position, where=np.isfinite(position))
             if self.mode is not Mode.TRIPPED:
                 for reason in self._reasons_to_trip(target, position, velocity, tilt, faults):
                     self.trip(reason)
             if self.mode is Mode.TRIPPED:
-                self._stop(velocity)
+                self._stop(position, velocity)
             elif self.mode is Mode.GOING_TO_START:
                 self._move_to(self._start_pose, self._start_step)
             else:
@@ -256,7 +254,6 @@ class Supervisor:
         if self.mode is Mode.TRIPPED:
             raise RobotError(f'tripped: {self.reasons[0]}; reset the trip first')
         _check_pose(position, self._limits.joints, 'measured pose')
-        self._pose[...] = position
         if not self._speaks:
             self._command[...] = self._within(
                 position if self._interface == 'position' else np.zeros_like(position))
@@ -321,11 +318,13 @@ class Supervisor:
         if (self._command != within).any():
             self.rate_limited += 1
 
-    def _stop(self, velocity: np.ndarray | None) -> None:
+    def _stop(self, position: np.ndarray, velocity: np.ndarray | None) -> None:
         """Do the trip action."""
         if self._interface == 'position':
             if self._held is None:
-                self._held = self._within(self._pose)
+                # One that is not measured went on: to where it was last seen is a way back.
+                self._held = self._within(np.where(np.isfinite(position), position,
+                                                   self._command))
             self._move_to(self._held, self._step)
         elif self._interface == 'velocity' or velocity is None:
             self._command[...] = 0.0

@@ -168,8 +168,11 @@ class Robot:
         return self.wait(lambda: self.states[-1:] == [state], f'state {state}', timeout)
 
     def _spin(self):
+        from rclpy.exceptions import InvalidHandle
         while not self._end.is_set():
-            self._executor.spin_once(timeout_sec=0.05)
+            # Tests destroy what they subscribed to while this thread waits for it.
+            with contextlib.suppress(InvalidHandle):
+                self._executor.spin_once(timeout_sec=0.05)
 
     def _tell(self):
         from sensor_msgs.msg import Imu, JointState

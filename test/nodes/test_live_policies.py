@@ -145,6 +145,21 @@ def test_many_policies_cost_no_step(running):
         robot.node.destroy_subscription(subscription)
 
 
+def test_the_node_says_how_long_takeovers_took(running):
+    from diagnostic_msgs.msg import DiagnosticArray
+    robot, _ = running
+    said = []
+    subscription = robot.node.create_subscription(
+        DiagnosticArray, '/diagnostics', lambda message: said.append(
+            {pair.key: float(pair.value) for pair in message.status[0].values}), 10)
+    times = robot.wait(lambda: [values for values in said if 'takeover_ms_max' in values],
+                       'diagnostics')[-1]
+    robot.node.destroy_subscription(subscription)
+    assert times['policy_load_ms_p50'] > 0.0
+    assert times['takeover_ms_p50'] >= times['policy_load_ms_p50']
+    assert times['takeover_ms_max'] >= times['policy_wait_ms_max'] >= 0.0
+
+
 def refused(robot, count):
     robot.wait(lambda: robot.info['live_refused'] == count, 'refusal')
     assert robot.info['policy_version'] == 12 and robot.states[-1] == 'running'

@@ -1,9 +1,9 @@
-"""When a control step is due; no ROS needed."""
+"""When a control step is due, and how times are told; no ROS needed."""
 
 import pytest
 
 from asyncppo_ros.nodes.policy_pace import SimulatedPace, SteadyPace
-from asyncppo_ros.nodes.policy_timing import Timing
+from asyncppo_ros.nodes.policy_timing import Takeovers, Timing
 
 
 class Robot:
@@ -112,3 +112,29 @@ def test_timing_tells_percentiles_and_counts():
     assert timing.newest(1)['tick_to_publish_ms'] == pytest.approx(100.0)
     timing.begin()
     assert timing.steps == 0 and timing.newest(1) == {}
+
+
+def test_a_takeover_is_from_the_arrival_to_the_first_step_that_asks_the_policy():
+    takeovers = Takeovers()
+    takeovers.used((1, 0), 9.0)  # that of the file
+    assert takeovers.percentiles() == {}
+    takeovers.handed_over((1, 1), 10.0, 10.002)
+    for tick in (10.005, 10.015):
+        takeovers.used((1, 1), tick)
+    # The step had begun when the policy was ready, and still asked it.
+    takeovers.used((1, 2), 10.020)
+    takeovers.handed_over((1, 2), 10.019, 10.021)
+    takeovers.handed_over((1, 3), 10.022, 10.023)  # a newer one came before a step asked it
+    takeovers.used((1, 1), 10.025)  # gone back to: it did not come again
+    found = takeovers.percentiles()
+    assert found['policy_load_ms_p50'] == pytest.approx(2.0)
+    assert found['policy_wait_ms_max'] == pytest.approx(3.0)
+    assert found['policy_wait_ms_p50'] == pytest.approx(1.5)
+    assert found['takeover_ms_max'] == pytest.approx(5.0)
+    # Of those that were never asked only the newest are kept in mind.
+    for version in range(4, 1000):
+        takeovers.handed_over((1, version), 11.0, 11.0)
+    takeovers.used((1, 5), 12.0)
+    takeovers.used((1, 999), 12.0)
+    assert takeovers.percentiles()['takeover_ms_max'] == pytest.approx(1000.0)
+    assert len(takeovers._handed_over) < 1000

@@ -9,35 +9,14 @@ import time
 from harness import wait_for
 import numpy as np
 import pytest
-from robots import SEED, sim_robot
+from robots import collected, config_of, environment_of, sim_robot, STEPS
 
-from asyncppo_ros.config import ActorConfig, Config, DeployConfig, RobotConfig
+from asyncppo_ros.config import DeployConfig
 from asyncppo_ros.errors import ConfigError, TaskError
 from asyncppo_ros.simulation.environment import StepMissed
 
 rclpy = pytest.importorskip('rclpy', reason='needs ROS 2: pip install "asyncppo_ros[ros-jazzy]"')
 pytestmark = [pytest.mark.nodes, pytest.mark.one_distro]
-
-STEPS = 75
-# A busy machine is no reason to miss a step in lockstep.
-DEPLOY = DeployConfig(state_timeout_s=1.0, frozen_s=0.0)
-
-
-def config_of(namespace, reset='service', deploy=DEPLOY, task='reach', **robot):
-    return Config(task=task, actor=ActorConfig(source='robot', num_envs=1, reset=reset,
-                                               robot_namespace=namespace),
-                  robot=RobotConfig(**{'reset_service': 'sim_robot/reset', **robot}),
-                  deploy=deploy)
-
-
-@contextlib.contextmanager
-def environment_of(config, use_sim_time=True):
-    from asyncppo_ros.nodes.robot_environment import RobotEnvironment
-    environment = RobotEnvironment(config, use_sim_time)
-    try:
-        yield environment
-    finally:
-        environment.close()
 
 
 @pytest.fixture(scope='module', autouse=True)
@@ -73,48 +52,17 @@ def ready(environment, out):
     environment.reset(out)
 
 
-def snapshot_of(environment):
-    from asyncppo_ros.learning.learner import Learner
-    return Learner(Config(), environment.describe(), environment.observation_size,
-                   environment.action_size, run_id=1).snapshot()
-
-
 def test_transitions_are_those_of_the_simulation(environment):
     """Without noise, from the same starts: what came over topics is what was simulated."""
-    from asyncppo_ros.acting.rollout import Rollout, Stamp
-    from asyncppo_ros.simulation.registry import find_task
-    from asyncppo_ros.simulation.simulation import BatchedSimulation
-    from asyncppo_ros.transport.codec import decode_chunk, encode_chunk
-    rollout, snapshot = Rollout(environment, 100, seed=0), snapshot_of(environment)
-    chunks, goals = [], []
-    while len(chunks) < 2:
-        chunk = rollout.collect(snapshot, Stamp(1, 0, 1, len(chunks)))
-        if chunk is not None:
-            chunks.append(decode_chunk(encode_chunk(chunk, rollout.layout), rollout.layout, 999))
-            goals.append(environment._episodes.state.command['goal'][0].copy())
-    # Each reset of the robot is its next episode, and the start itself is number 0.
-    first = rollout.missed_steps + 1
-    task = find_task('reach')
-    task.ask = lambda state, index, rng: state.command['goal'].__setitem__(
-        index, goals[max(0, index - first)])
-    simulation = BatchedSimulation(task, first + 2, SEED)
-    row = np.zeros((first + 2, simulation.observation_size), np.float32)
-    simulation.reset(row)
-    action = np.zeros((first + 2, 6), np.float32)
-    assert [chunk.reward.shape for chunk in chunks] == [(STEPS, 1)] * 2
-    for step in range(STEPS):
-        for number, chunk in enumerate(chunks):
-            np.testing.assert_allclose(chunk.observation[step, 0], row[first + number],
-                                       rtol=0.0, atol=1e-6)
-            action[first + number] = np.tanh(chunk.action[step, 0])
-        result = simulation.step(action, row)
-        for number, chunk in enumerate(chunks):
-            assert abs(chunk.reward[step, 0] - result.reward[first + number]) < 1e-6
+    chunks, (observations, rewards, finals, episodes) = collected(environment, 2)
     for number, chunk in enumerate(chunks):
+        np.testing.assert_allclose(chunk.observation[:STEPS, 0], observations[:, number],
+                                   rtol=0.0, atol=1e-6)
+        assert np.abs(chunk.reward[:, 0] - rewards[:, number]).max() < 1e-6
         np.testing.assert_allclose(chunk.final_observation, chunk.observation[STEPS])
-        np.testing.assert_allclose(chunk.final_observation[0],
-                                   result.final_observation[first + number], rtol=0.0, atol=1e-6)
-        np.testing.assert_allclose(chunk.episodes[0], result.episodes[first + number], atol=1e-4)
+        np.testing.assert_allclose(chunk.final_observation[0], finals[number], rtol=0.0,
+                                   atol=1e-6)
+        np.testing.assert_allclose(chunk.episodes[0], episodes[number], atol=1e-4)
         assert chunk.truncated[-1, 0] and not chunk.terminated.any()
 
 

@@ -51,7 +51,7 @@ class Judge:
     def __init__(self, supervisor, interface):
         self.supervisor, self.interface = supervisor, interface
         self.active = self.obeys = self.tripped = False
-        self.command = self.pose = self.held = None
+        self.command = self.held = None
         self.misses = 0
 
     def begin(self, method, position, *more, obeys):
@@ -69,7 +69,7 @@ class Judge:
         if not self.active:
             self.command = (self.within(position) if self.interface == 'position'
                             else np.zeros(2))
-        self.active, self.obeys, self.pose, self.misses = True, obeys, position, 0
+        self.active, self.obeys, self.misses = True, obeys, 0
 
     def trip(self):
         if not self.tripped:
@@ -93,7 +93,6 @@ class Judge:
         if not self.active:
             demand(command is None, 'a command while inactive')
             return
-        self.pose = np.where(np.isfinite(position), position, self.pose)
         if self.must_trip(target, position, velocity, tilt, faults):
             self.trip()
         demand((self.supervisor.mode is Mode.TRIPPED) == self.tripped,
@@ -112,7 +111,7 @@ class Judge:
             demand((change <= step + 1e-12).all(), 'a jump of {}', change)
         if self.tripped and self.interface == 'position':
             if self.held is None:
-                self.held = self.within(self.pose)
+                self.held = self.within(np.where(np.isfinite(position), position, self.command))
             way = np.minimum(np.maximum(self.held - self.command, -step), step)
             demand((np.abs(command - self.command - way) <= 1e-12).all(),
                    'trip action {}, from {} to {}', command, self.command, self.held)

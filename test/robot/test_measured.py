@@ -10,9 +10,11 @@ from small_policies import task_card
 
 from asyncppo_ros.errors import RobotError
 from asyncppo_ros.robot.actions import ActionMap
+from asyncppo_ros.robot.limits import Limits
 from asyncppo_ros.robot.measured import MeasuredState, SensorSettings
 from asyncppo_ros.robot.needs import needs_of
 from asyncppo_ros.robot.observation import Observation
+from asyncppo_ros.robot.safety import Mode, SafetySettings, Supervisor
 from asyncppo_ros.robot.state import project_gravity
 from asyncppo_ros.robot.terms import (
     base_angular_velocity,
@@ -511,6 +513,49 @@ def test_an_old_velocity_is_not_known():
     robot.joints(['a', 'b'], [1.0, 2.0])
     position, velocity = robot.measured.moved(robot.now)
     assert position.tolist() == [2.0, 1.0] and np.isnan(velocity).all()
+
+
+def test_where_an_old_or_frozen_sensor_saw_a_joint_is_not_where_it_is():
+    robot = Robot()
+    for step in range(102):
+        robot.joints(['a'], [1.0 + step], [0.0])
+        robot.joints(['b'], [2.0], [0.0])
+        robot.now += 0.01
+    position, velocity = robot.measured.moved(robot.now)
+    assert np.isnan([position[0], velocity[0]]).all(), 'b says the same all the time'
+    assert [position[1], velocity[1]] == [102.0, 0.0]
+    robot.joints(['b'], [2.1], [0.0])
+    robot.now += 0.1
+    position, _ = robot.measured.moved(robot.now)
+    assert position[0] == 2.1 and np.isnan(position[1]), 'a was not heard for 0.11 s'
+
+
+@pytest.mark.parametrize('goes_on', [False, True])
+def test_a_robot_is_not_sent_back_to_where_it_was_last_seen(goes_on):
+    """Its sensor falls silent, or freezes, while the robot goes where it is told to."""
+    robot, sensor = Robot(), [0.0, 0.0]
+    no_limit = np.full(2, np.inf)
+    supervisor = Supervisor(
+        Limits(('b', 'a'), low=-no_limit, high=no_limit, rate=np.full(2, 2.0), speed=no_limit,
+               effort=no_limit), 'position', 0.01, SafetySettings(ramp_s=0.0))
+    robot.joints(['b', 'a'], sensor, [0.5, 1.0])
+    supervisor.activate(robot.measured.moved(robot.now)[0])
+    commands = []
+    for step in range(1, 200):
+        robot.now += 0.01
+        if step <= 50:
+            sensor = (commands or [sensor])[-1]
+        if step <= 50 or goes_on:
+            robot.joints(['b', 'a'], sensor, [0.5, 1.0])
+        faults = robot.faults()
+        position, velocity = robot.measured.moved(robot.now)
+        target = None if faults else np.array([0.005, 0.01]) * step
+        commands.append(supervisor.tick(target, position, velocity, None, faults))
+    assert supervisor.mode is Mode.TRIPPED
+    # From its last command on it stands, and that is further than it was ever seen.
+    told = np.array(commands)
+    assert (np.diff(told, axis=0) >= 0.0).all(), 'the way back is a jump'
+    assert (told[-1] == told[-2]).all() and (told[-1] > np.array(sensor) + 0.04).all()
 
 
 def test_strangers_cannot_fill_the_memory():

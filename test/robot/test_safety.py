@@ -227,10 +227,12 @@ def test_tripped_it_moves_to_that_pose_no_faster_than_the_rate_limit():
     np.testing.assert_allclose(commands, [[0.9, 0.8], [0.9, 0.6], [0.9, 0.5], [0.9, 0.5]])
 
 
-def test_a_joint_that_is_no_longer_measured_is_held_where_it_was_last_seen():
+def test_a_joint_that_is_no_longer_measured_stays_where_it_was_last_told_to_be():
     supervisor = active()
     supervisor.tick(numbers(1.0, 1.0), numbers(0.4, 0.5))
-    assert supervisor.tick(numbers(1.0, 1.0), numbers(NAN, 0.6)).tolist() == [0.4, 0.6]
+    assert supervisor.tick(numbers(2.0, 2.0), numbers(NAN, 0.6)).tolist() == [1.0, 0.6]
+    # It is measured again: that is no reason to move.
+    assert supervisor.tick(None, numbers(0.9, 0.9)).tolist() == [1.0, 0.6]
 
 
 def test_a_trip_before_the_first_step_holds_the_pose_of_the_activation():
@@ -386,14 +388,27 @@ class WithoutSilenceAfterTrips(Supervisor):
 
 
 class WithoutTripAction(Supervisor):
-    def _stop(self, velocity):
+    def _stop(self, position, velocity):
         self._move_to(np.full(2, 0.1), self._step)
 
 
 class WithoutHolding(Supervisor):
-    def _stop(self, velocity):
+    def _stop(self, position, velocity):
         self._held = None
-        super()._stop(velocity)
+        super()._stop(position, velocity)
+
+
+class WithoutLastCommands(Supervisor):
+    """Goes back to where a joint was last seen."""
+
+    _seen = np.zeros(2)
+
+    def tick(self, target, position, velocity=None, tilt=None, faults=()):
+        self._seen = np.where(np.isfinite(position), position, self._seen)
+        return super().tick(target, position, velocity, tilt, faults)
+
+    def _stop(self, position, velocity):
+        super()._stop(self._seen, velocity)
 
 
 class WithoutDeadlines(Supervisor):

@@ -5,7 +5,8 @@ Inference: one observation through normalizer, network and tanh, beside a bare n
 the same matrices.  Node: the policy node commands 12 joints of a made-up robot at each rate, in
 turn with a bare rclpy node that publishes the same messages in the same way; both say how long a
 control step took until its command was published, how old the state was that it used, and how
-late it began.  No torch and no MuJoCo: run it on the computer of the robot.
+late it began.  Swap: the same node while newer policies are published, in turn with one that
+is left alone.  No torch and no MuJoCo: run it on the computer of the robot.
 """
 
 import argparse
@@ -25,10 +26,11 @@ from asyncppo_ros.launching import require
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
 from asyncppo_ros.tools.arguments import Parser
+from asyncppo_ros.tools.bench.deploy_swap import measure_swaps, swap_part, SWAP_RATES
 from asyncppo_ros.tools.bench.made_up_policy import made_up_policy, written
 from asyncppo_ros.tools.bench.results import check, paired_row, report, row, verdict
 
-PARTS = ('inference', 'nodes')
+PARTS = ('inference', 'nodes', 'swap')
 NETWORKS = ((64, 64), (256, 256))
 RATES = (50.0, 200.0, 500.0)
 KINDS = ('bare', 'policy_node')
@@ -48,27 +50,35 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     parser = Parser(prog='asyncppo bench deploy', description=__doc__, allow_abbrev=False,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--parts', nargs='+', default=list(PARTS), choices=PARTS)
-    parser.add_argument('--rates', nargs='+', type=float, default=list(RATES),
-                        help='of control steps [Hz], default 50 200 500')
+    parser.add_argument('--rates', nargs='+', type=float,
+                        help='of control steps [Hz], default 50 200 500, of swap 50 200')
     parser.add_argument('--seconds', type=float, default=8.0,
                         help='of each measurement of a node, default 8')
     parser.add_argument('--rounds', type=int, default=5, help='default 5')
     parser.add_argument('--json', action='store_true', help='print one JSON object')
     own = parser.parse_args(arguments)
-    if own.rounds < 1 or own.seconds <= 0.0 or min(own.rates) <= 0.0:
+    rates, swap_rates = own.rates or RATES, own.rates or SWAP_RATES
+    if own.rounds < 1 or own.seconds <= 0.0 or min(rates) <= 0.0:
         raise ConfigError(f'--rounds {own.rounds} --seconds {own.seconds:g} --rates '
-                          f'{" ".join(map(str, own.rates))}: must be above 0')
+                          f'{" ".join(map(str, rates))}: must be above 0')
     rows: list[dict[str, Any]] = []
     checks: list[dict[str, Any]] = []
     if 'inference' in own.parts:
         inference_part(5 * own.rounds, rows, checks)
     if 'nodes' in own.parts:
         require(['rclpy'])
-        measured = measure_nodes(own.rates, own.seconds, own.rounds, stop)
+        measured = measure_nodes(rates, own.seconds, own.rounds, stop)
         if stop():
             return 0
         nodes_part(measured, rows, checks)
-    settings = {'rates': own.rates, 'seconds': own.seconds, 'rounds': own.rounds}
+    if 'swap' in own.parts:
+        require(['rclpy'])
+        swaps = measure_swaps(swap_rates, CHECKED_NETWORK, own.seconds, own.rounds, stop)
+        if stop():
+            return 0
+        swap_part(swaps, rows, checks)
+    settings = {'rates': list(rates), 'swap_rates': list(swap_rates), 'seconds': own.seconds,
+                'rounds': own.rounds}
     result = report(settings, rows, checks=checks,
                     command=['asyncppo', 'bench', 'deploy', *arguments])
     print(json.dumps(result, indent=1) if own.json
@@ -156,6 +166,7 @@ def nodes_part(measured: Measured, rows: list[dict[str, Any]],
         rows += [row(f'{rate:g} Hz {kind} {metric} {percentile}',
                      [values[f'{metric}_{percentile}'] for values in said], 'ms')
                  for metric in METRICS for percentile in PERCENTILES]
+        rows.append(row(f'{rate:g} Hz {kind} cpu', [values['cpu'] for values in said], 'cores'))
     if (CHECKED_RATE, KINDS[0]) in measured:
         bare, ours = (measured[CHECKED_RATE, kind] for kind in KINDS)
         name = 'tick_to_publish_ms_p95'

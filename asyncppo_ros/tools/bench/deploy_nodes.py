@@ -7,7 +7,7 @@ done: no observation, no policy, no checks.
 """
 
 import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 import json
 import os
 import pathlib
@@ -25,45 +25,59 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Imu, JointState
-from std_msgs.msg import String
+from std_msgs.msg import MultiArrayDimension, String, UInt8MultiArray
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from asyncppo_ros.errors import RunError
 from asyncppo_ros.nodes.policy_pace import SteadyPace
 from asyncppo_ros.nodes.policy_timing import Timing
 from asyncppo_ros.nodes.process import child_environment, die_with_parent, StopRequest
-from asyncppo_ros.nodes.qos import COMMAND_QOS, LATCHED_QOS, SENSOR_QOS
+from asyncppo_ros.nodes.qos import (
+    COMMAND_QOS,
+    LATCHED_QOS,
+    POLICY_QOS,
+    POLICY_TOPIC,
+    SENSOR_QOS,
+)
 from asyncppo_ros.tools.bench.made_up_policy import JOINTS, START
 
 TOPIC = 'joint_trajectory_controller/joint_trajectory'
 # So long a node may take until it commands, and until it has ended [s].
 START_S = 60.0
 END_S = 20.0
+# A newer policy comes this often: at another moment of the control step each time [s].
+PUBLISH_S = 0.2371
+COUNTS = ('steps', 'missed_steps')
 SETTINGS = {'deploy.autostart': 'true', 'deploy.ramp_s': '0.1', 'deploy.frozen_s': '0.0',
             'deploy.state_timeout_s': '1.0', 'deploy.max_deadline_misses': '10000',
-            'deploy.start_tolerance': '1.0', 'robot.description_topic': '""'}
+            'deploy.start_tolerance': '1.0', 'robot.description_topic': '""',
+            'deploy.live': 'true', 'deploy.blend_s': '0.1'}
 
 
 def measure(kind: str, policy: pathlib.Path, rate: float, seconds: float,
-            stop: StopRequest) -> dict[str, float]:
+            stop: StopRequest, newer: Sequence[bytes] = ()) -> dict[str, float]:
     """
     Run a node beside a robot that tells its state at the same rate.
 
     Parameters
     ----------
     kind : str
-        ``policy_node`` or ``bare``.
+        ``bare``, or else a policy node.
     policy : Path
     rate : float
         Of control steps, and of joint states and IMU [Hz].
     seconds : float
         From the first command on.
     stop : StopRequest
+    newer : sequence of bytes
+        Policies that are published meanwhile, one each `PUBLISH_S`.
 
     Returns
     -------
     dict
-        What `Timing.percentiles` gives, of the last steps of the measurement [ms].
+        What `Timing.percentiles` gives, of the last steps of the measurement [ms]; ``cpu``, the
+        time that the node had of a core for each second; and of a policy node ``steps``,
+        ``missed_steps`` and what `Takeovers.percentiles` gives.
 
     Raises
     ------
@@ -86,11 +100,14 @@ def measure(kind: str, policy: pathlib.Path, rate: float, seconds: float,
         _spin(robot, process, START_S, lambda: stop() or robot.commands > 0)
         if not robot.commands and not stop():
             raise RunError(f'{kind} at {rate:g} Hz: no command within {START_S:g} s')
+        robot.newer = iter(newer)
+        begun, used = time.monotonic(), cpu_seconds(process.pid)
         _spin(robot, process, seconds, stop)
+        cpu = (cpu_seconds(process.pid) - used) / (time.monotonic() - begun)
         robot.said = {}
         # What is told now is about the measurement.
         _spin(robot, process, END_S, lambda: stop() or bool(robot.said))
-        return robot.said
+        return {**robot.said, 'cpu': cpu}
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -102,6 +119,12 @@ def measure(kind: str, policy: pathlib.Path, rate: float, seconds: float,
         rclpy.try_shutdown()
 
 
+def cpu_seconds(pid: int) -> float:
+    """Give the time of a core that a process has had, all its threads together [s]; Linux."""
+    # The clock of another process, as clock_getcpuclockid(3) numbers it.
+    return time.clock_gettime((~pid << 3) | 2)
+
+
 class _Robot:
     """Tells its joints and its IMU, counts commands, and hears what the node says of its times."""
 
@@ -111,6 +134,7 @@ class _Robot:
         self.executor.add_node(self.node)
         self.commands = 0
         self.said: dict[str, float] = {}
+        self.newer: Iterator[bytes] = iter(())
         self._ticks = 0
         self._states = self.node.create_publisher(JointState, 'joint_states', COMMAND_QOS)
         self._imu = self.node.create_publisher(Imu, 'imu/data', COMMAND_QOS)
@@ -120,7 +144,9 @@ class _Robot:
         self.node.create_subscription(JointTrajectory, TOPIC, self._count, COMMAND_QOS)
         self.node.create_subscription(DiagnosticArray, '/diagnostics', self._hear, 10)
         self.node.create_subscription(String, 'bare_loop/timing', self._hear_bare, LATCHED_QOS)
+        self._policies = self.node.create_publisher(UInt8MultiArray, POLICY_TOPIC, POLICY_QOS)
         self.node.create_timer(1.0 / rate, self._tell)
+        self.node.create_timer(PUBLISH_S, self._publish_newer)
 
     def destroy(self) -> None:
         self.executor.remove_node(self.node)
@@ -136,6 +162,13 @@ class _Robot:
         self._states.publish(self._state)
         self._imu.publish(self._turning)
 
+    def _publish_newer(self) -> None:
+        data = next(self.newer, None)
+        if data is not None:
+            message = UInt8MultiArray(data=array.array('B', data))
+            message.layout.dim = [MultiArrayDimension(size=len(data), stride=len(data))]
+            self._policies.publish(message)
+
     def _count(self, _message: JointTrajectory) -> None:
         self.commands += 1
 
@@ -143,7 +176,7 @@ class _Robot:
         for status in message.status:
             if status.name.startswith(self.node.get_namespace().lstrip('/')) and status.values:
                 self.said = {pair.key: float(pair.value) for pair in status.values
-                             if '_ms_' in pair.key}
+                             if '_ms_' in pair.key or pair.key in COUNTS}
 
     def _hear_bare(self, message: String) -> None:
         self.said = json.loads(message.data)

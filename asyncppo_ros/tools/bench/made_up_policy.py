@@ -25,7 +25,8 @@ START = (0.0, 0.8, -1.5) * 4
 _TYPES = {'<f4': 'F32', '<f8': 'F64'}
 
 
-def made_up_policy(control_dt: float, hidden_sizes: Sequence[int]) -> Artefact:
+def made_up_policy(control_dt: float, hidden_sizes: Sequence[int],
+                   policy_version: int = 1) -> Artefact:
     """
     Give a policy whose observation and actions are those of a quadruped: 45 numbers, 12 joints.
 
@@ -34,6 +35,8 @@ def made_up_policy(control_dt: float, hidden_sizes: Sequence[int]) -> Artefact:
     control_dt : float
         [s]
     hidden_sizes : sequence of int
+    policy_version : int
+        Its place among those of its run.
 
     """
     observation = Observation([
@@ -42,8 +45,8 @@ def made_up_policy(control_dt: float, hidden_sizes: Sequence[int]) -> Artefact:
     actions = ActionMap(JOINTS, control_dt, offset=START, scale=0.1, low=-3.0, high=3.0)
     architecture, tensors = made_up_network(observation.size, hidden_sizes, len(JOINTS))
     card = {'format': FORMAT, 'format_version': FORMAT_VERSION, 'package_version': __version__,
-            'run_id': 1, 'generation': 0, 'policy_version': 1, 'gradient_steps': 0,
-            'env_steps': 0,
+            'run_id': 1, 'generation': 0, 'policy_version': policy_version,
+            'gradient_steps': 0, 'env_steps': 0,
             'task': {'task': 'made_up', 'control_dt': control_dt,
                      'observation': observation.card(), 'action': actions.card(),
                      'joints': list(JOINTS), 'controller': {},
