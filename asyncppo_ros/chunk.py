@@ -155,7 +155,8 @@ class Layout(NamedTuple):
 
     `task` is the name of the task; `terms` names the observation terms in order, those of the
     critic included, so that two tasks of equal sizes are still told apart.  `value_size` is 1
-    where actors send values, else 0.
+    where actors send values, else 0.  `observation_dtype` is what observations travel as between
+    hosts; in memory they are float32.
     """
 
     task: str
@@ -165,6 +166,13 @@ class Layout(NamedTuple):
     terms: str
     critic_size: int = 0
     value_size: int = 0
+    observation_dtype: str = 'float32'
+
+    @property
+    def in_memory(self) -> 'Layout':
+        """The same without what holds between hosts alone."""
+        return self if self.observation_dtype == 'float32' else self._replace(
+            observation_dtype='float32')
 
     def sizes(self) -> dict[str, int]:
         """Give O, A, P, C and V."""

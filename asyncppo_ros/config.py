@@ -71,11 +71,12 @@ class PpoConfig:
     minibatch_size: int = setting(512, 'Transitions per gradient step.', unit='transitions',
                                   low=1, high=10_000_000)
     objective: str = setting(
-        'decoupled', 'Around which policy the ratio is clipped: `decoupled` = the newest one, so '
-        'that lag costs no step size; `clipped` = the one that acted. Equal at zero lag. '
+        'clipped', 'Around which policy the ratio is clipped: `clipped` = the one that acted; '
+        '`decoupled` = the newest one, so that an update goes as far as without lag, which does '
+        'not hold to a lag of some versions (docs/lag-study.md). Equal at zero lag. '
         '`misread_dual_clip` = min(ρA, clip(ρ)A, cA) with c = misread_clip, a form found in '
         'articles that stops learning: for the lag study only.',
-        choices=('decoupled', 'clipped', 'misread_dual_clip'))
+        choices=('clipped', 'decoupled', 'misread_dual_clip'))
     max_behaviour_weight: float = setting(
         2.0, 'Cap of the weight newest / acting policy in the decoupled objective.',
         low=1.0, high=1000.0)
@@ -172,6 +173,18 @@ class LearnerConfig:
         'auto', 'What makes gradient steps: `numpy` = the derivative written out, for box actions '
         'on a CPU, several times as fast with small networks; `torch` = autograd; auto = numpy '
         'where it can and is faster.', choices=('auto', 'numpy', 'torch'))
+    ranks: int = setting(
+        1, 'Processes that share the gradient steps: each takes its part of every minibatch. With '
+        'device cuda each needs a GPU of its own.', unit='processes', low=1, high=256)
+    gradient_compression: str = setting(
+        'none', 'How gradients travel between ranks: `none`, `bf16` = half the bytes, '
+        '`powersgd` = matrices of low rank, `quantized` = 8 bits a number, between GPUs only.',
+        choices=('none', 'bf16', 'powersgd', 'quantized'))
+    powersgd_rank: int = setting(
+        2, 'Rank of the matrices that PowerSGD makes of the gradient of a layer.', low=1, high=256)
+    powersgd_start: int = setting(
+        1000, 'So many gradient steps are made uncompressed before PowerSGD begins.',
+        unit='gradient steps', low=2, high=10 ** 9)
     ppo: PpoConfig = dataclasses.field(default_factory=PpoConfig)
 
     def __post_init__(self) -> None:
@@ -185,6 +198,14 @@ class LearnerConfig:
                 f'learner.publish_updates = {self.publish_updates}: must be at most '
                 f'learner.target_lag + 1 = {self.target_lag + 1}, or actors wait for a policy '
                 'that is not published')
+        if self.gradient_compression != 'none' and self.ranks == 1:
+            raise ConfigError(
+                f'learner.gradient_compression = {self.gradient_compression}: needs learner.ranks '
+                'of at least 2; one rank sends no gradient')
+        if self.ppo.minibatch_size < self.ranks:
+            raise ConfigError(
+                f'learner.ppo.minibatch_size = {self.ppo.minibatch_size}: must be at least '
+                f'learner.ranks = {self.ranks}, a transition for each')
         if self.value_source == 'actor' and self.ppo.recompute_advantages:
             raise ConfigError(
                 'learner.ppo.recompute_advantages = true: must be false where '
@@ -305,6 +326,11 @@ class TransportConfig:
         'auto', 'How chunks travel: `shm` = shared memory, only between processes of one host; '
         '`zmq` = sockets; `auto` = shared memory where the learner can reach it.',
         choices=('auto', 'shm', 'zmq'))
+    observation_dtype: str = setting(
+        'float32', 'What observations travel as over sockets: `float16` and `bfloat16` have half '
+        'the bytes, and 11 and 8 bits of precision. float16 cuts what is beyond ±65504, and '
+        'counts it. Memory that is shared keeps float32: nothing travels.',
+        choices=('float32', 'float16', 'bfloat16'))
     policies: str = setting(
         'topic', 'How actors get policies: `topic` = the ROS 2 topic, and `zmq` where that is '
         'silent; `zmq` = always beside the permits.', choices=('topic', 'zmq'))

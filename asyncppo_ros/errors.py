@@ -11,6 +11,7 @@ What can go wrong, as one tree.
     ├── RobotError          a robot: its URDF or its joints do not fit, or it was stopped
     ├── RunError            a run directory: in use, empty, or of another task
     ├── AddressError        an address that is in use or not allowed
+    ├── RankError           a rank of the learner: it did not come, or it is gone
     └── MissingDependency   torch, mujoco, rclpy: which interpreter, and the fix
     CodecError              a message that fails a check: counted and dropped, never fatal
     PolicyError             a policy whose output is not finite: nothing is done with it
@@ -47,6 +48,10 @@ class RunError(UserError):
 
 class AddressError(UserError):
     """An address is in use or not allowed."""
+
+
+class RankError(UserError):
+    """A rank of the learner did not come, or it is gone."""
 
 
 class MissingDependency(UserError):

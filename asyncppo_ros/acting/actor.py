@@ -117,8 +117,9 @@ class Actor:
         sample = self._robot or make(config.task, 1, config.seed,
                                      privileged=config.policy.privileged_critic)
         try:
-            greeting = hello(self._actor_id, layout_of(sample, sends_values(config)),
-                             config.actor.num_envs, config.actor.chunk_length)
+            layout = layout_of(sample, sends_values(config), config.transport.observation_dtype)
+            greeting = hello(self._actor_id, layout, config.actor.num_envs,
+                             config.actor.chunk_length)
             return dataclasses.replace(greeting, target_lag=config.actor.target_lag,
                                        max_policy_lag=config.actor.max_policy_lag,
                                        weight=config.actor.weight)

@@ -34,15 +34,28 @@ class Stamp(NamedTuple):
     sequence: int
 
 
-def layout_of(environment: Environment, values: bool = False) -> Layout:
-    """Give what actor and learner must agree on; `values` = actors send those of the critic."""
+def layout_of(environment: Environment, values: bool = False,
+              observation_dtype: str = 'float32') -> Layout:
+    """
+    Give what actor and learner must agree on.
+
+    Parameters
+    ----------
+    environment : Environment
+    values : bool
+        Actors send those of the critic.
+    observation_dtype : str
+        See `TransportConfig`.
+
+    """
     description = environment.describe()
     terms = [*description['observation'], *description.get('critic_observation', [])]
     digest = hashlib.sha256(json.dumps(terms, sort_keys=True).encode()).hexdigest()[:12]
     names = ','.join(str(term.get('name', '?')) for term in terms)
     return Layout(environment.task, environment.observation_size, environment.action_size,
                   choices_of(description['action']) or 2 * environment.action_size,
-                  f'{names}#{digest}', critic_rows(environment).shape[1], int(values))
+                  f'{names}#{digest}', critic_rows(environment).shape[1], int(values),
+                  observation_dtype)
 
 
 def sends_values(config: Config) -> bool:

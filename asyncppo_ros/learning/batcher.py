@@ -177,6 +177,7 @@ class Batcher:
         self._clock_ns = clock_ns
         self._queue: deque[ReceivedChunk] = deque()
         self._transitions = 0
+        self._current = Identity(0, 0)
         self._arrived = threading.Condition()
 
     @property
@@ -216,7 +217,9 @@ class Batcher:
             while self._transitions > self._capacity:
                 dropped.append(self._queue.popleft().chunk)
                 self._transitions -= dropped[-1].transitions
-            self._arrived.notify_all()
+            # A look at all that waits, for each that comes, would cost the more the more do.
+            if self._transitions >= self.batch_size or _is_stale(received, self._current):
+                self._arrived.notify_all()
         if dropped:
             self.on_dropped(dropped)
 
@@ -243,6 +246,7 @@ class Batcher:
         deadline = time.monotonic() + timeout
         while True:
             with self._arrived:
+                self._current = current
                 dropped = self._remove_stale(current)
                 taken = self._take() if self._transitions >= self.batch_size else []
                 if not taken and not dropped:
@@ -260,8 +264,7 @@ class Batcher:
         kept: deque[ReceivedChunk] = deque()
         dropped = []
         for received in self._queue:
-            lag = policy_lag(received.chunk, current)
-            if lag is None or lag > received.max_policy_lag:
+            if _is_stale(received, current):
                 dropped.append(received.chunk)
                 self._transitions -= received.chunk.transitions
             else:
@@ -296,6 +299,11 @@ class Batcher:
             Spread.of([one.lag_gradient_steps for one in measured]),
             SampleAge(*(Spread.of(part) for part in (*parts.T, parts.sum(1)))),
             measured, tuple(received.weight for received in taken))
+
+
+def _is_stale(received: ReceivedChunk, current: Identity) -> bool:
+    lag = policy_lag(received.chunk, current)
+    return lag is None or lag > received.max_policy_lag
 
 
 def _due(received: ReceivedChunk) -> int:

@@ -83,6 +83,8 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'ratio_max': ('', 'Largest ratio of the update.'),
         'update_time': ('s', 'Duration of the update.'),
         'policy_bytes': ('bytes', 'Size of the published policy.'),
+        'gradient_bytes': ('bytes', 'What rank 0, of several, sends of gradients in each '
+                                    'gradient step.'),
     },
     'lag': {
         'policy_lag_min': ('versions', 'Smallest policy lag of the consumed chunks.'),
@@ -117,6 +119,8 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'chunks_refused': ('chunks', 'Chunks refused by a check.'),
         'missed_steps': ('control steps', 'Control steps and resets of robots that did not come '
                                           'about; no chunk has them.'),
+        'observations_saturated': ('numbers', 'Numbers of observations that were cut to what '
+                                              'float16 can have.'),
         'connections_refused': ('connections', 'Connections refused for their keys.'),
         'transitions_under_way': ('transitions', 'Permitted or received, and not yet consumed: '
                                                  'what the lag is bounded by.'),

@@ -27,13 +27,14 @@ class Arm(NamedTuple):
 ARMS: dict[str, Arm] = {
     REFERENCE: Arm({}, 'PPO as published: min(ρA, clip(ρ)A), ρ = π/μ of the policy μ that acted'),
     'dual_clip': Arm({'learner.ppo.dual_clip': 3.0},
-                     'clipped, and where A < 0 never below cA, c = 3'),
+                     'clipped, and where A < 0 never below cA, c = 3: what the package does '
+                     'by default'),
     'decoupled': Arm({'learner.ppo.objective': 'decoupled'},
                      'clip around the newest policy π₀: min(π₀/μ, 2) · min(ρA, clip(ρ)A), '
                      'ρ = π/π₀'),
     'decoupled_dual_clip': Arm({'learner.ppo.objective': 'decoupled',
                                 'learner.ppo.dual_clip': 3.0},
-                               'decoupled with the dual clip: what the package does by default'),
+                               'decoupled with the dual clip'),
     'vtrace': Arm({'learner.advantage': 'vtrace'},
                   'clipped, with V-trace advantages and value targets instead of GAE'),
     DROPS: Arm({}, 'clipped, and chunks older than half of the spread are dropped'),

@@ -5,7 +5,7 @@ A chunk as bytes: one fixed header and one payload of raw arrays.
 
     header   magic, schema, layout digest, integers of the chunk, T, N, K, E, payload length,
              CRC32 of all that and of the payload; little-endian, without padding
-    payload  see `payload.py`
+    payload  see `payload.py`; of observations in half their bytes, `half.py`
 
 No pickle, and nothing is believed: `decode_chunk` checks everything before it returns anything.
 """
@@ -27,6 +27,7 @@ except ImportError:
 
 from asyncppo_ros.chunk import ARRAYS, Chunk, INTEGERS, Layout
 from asyncppo_ros.errors import CodecError
+from asyncppo_ros.transport.half import from_wire, to_wire, wire_length
 from asyncppo_ros.transport.payload import (
     Memory,
     packed_chunk,
@@ -39,7 +40,7 @@ from asyncppo_ros.transport.payload import (
 )
 
 MAGIC = b'APPO'
-SCHEMA = 2
+SCHEMA = 3
 MAX_STEPS = 65536
 MAX_ENVS = 65536
 # What both ends may leave unread: integers stay far from overflow in the arithmetic below.
@@ -58,7 +59,8 @@ def encode_chunk(chunk: Chunk, layout: Layout) -> list[bytes | memoryview]:
     """
     Encode a chunk as header and payload.
 
-    The arrays of a chunk that a `ChunkBuffer` made are not copied; others are, once.
+    The arrays of a chunk that a `ChunkBuffer` made are not copied, unless observations travel in
+    half their bytes; others are, once.
 
     Raises
     ------
@@ -67,8 +69,10 @@ def encode_chunk(chunk: Chunk, layout: Layout) -> list[bytes | memoryview]:
 
     """
     payload, plan = payload_of(chunk, layout)
+    if layout.observation_dtype != 'float32':
+        payload = to_wire(payload, payload_plan(plan.sizes, layout))
     integers = (getattr(chunk, name) for name in INTEGERS)
-    header = _HEADER.pack(MAGIC, SCHEMA, layout.digest(), *integers, *plan.sizes, plan.length)
+    header = _HEADER.pack(MAGIC, SCHEMA, layout.digest(), *integers, *plan.sizes, len(payload))
     return [header + _CRC.pack(zlib.crc32(payload, zlib.crc32(header))), payload]
 
 
@@ -88,7 +92,7 @@ def decode_chunk(frames: Sequence[bytes | memoryview], layout: Layout,
     Returns
     -------
     chunk : Chunk
-        Its arrays are read-only views of the payload.
+        Its arrays are read-only views of the payload, or of a copy with float32 observations.
 
     Raises
     ------
@@ -101,7 +105,7 @@ def decode_chunk(frames: Sequence[bytes | memoryview], layout: Layout,
         raise CodecError('frames', f'{len(frames)} frames where header and payload belong')
     header, payload = (memoryview(frame).cast('B') for frame in frames)
     integers, plan = _check_header(header, payload, layout, max_transitions)
-    return checked_chunk(integers, np.frombuffer(payload, np.uint8), plan)
+    return checked_chunk(integers, from_wire(payload, plan), plan)
 
 
 def payload_of(chunk: Chunk, layout: Layout) -> tuple[memoryview, PayloadPlan]:
@@ -115,7 +119,7 @@ def payload_of(chunk: Chunk, layout: Layout) -> tuple[memoryview, PayloadPlan]:
 
     """
     packing = packing_of(chunk)
-    if packing is not None and packing[1].layout == layout:
+    if packing is not None and packing[1].layout.in_memory == layout.in_memory:
         memory, plan = packing
         return memoryview(memory)[:plan.length], plan  # type: ignore[arg-type]
     steps, num_envs = chunk.reward.shape
@@ -144,7 +148,7 @@ def _check_header(header: memoryview, payload: memoryview, layout: Layout,
     if digest != layout.digest():
         raise CodecError('layout', f'chunk is not of {layout.task} as this learner knows it')
     plan = checked_plan(sizes, layout, max_transitions)
-    if not length == len(payload) == plan.length:
+    if not length == len(payload) == wire_length(plan):
         raise CodecError('length', f'payload of {len(payload)} bytes, header says {length}')
     crc, = _CRC.unpack_from(header, _HEADER.size)
     if crc != zlib.crc32(payload, zlib.crc32(header[:_HEADER.size])):

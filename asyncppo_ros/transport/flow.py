@@ -63,6 +63,7 @@ class Flow:
                 'chunks_dropped': intake.chunks_dropped, 'chunks_cut': intake.chunks_cut,
                 'chunks_refused': sum(intake.refused().values()),
                 'missed_steps': intake.missed_steps(),
+                'observations_saturated': intake.saturated(),
                 'connections_refused': sum(intake.refused_connections().values()),
                 'transitions_under_way': intake.under_way, **self._books,
                 'policy_silence_s': max(intake.policy_silence.values(), default=0.0)}

@@ -108,8 +108,7 @@ class Intake:
 
         """
         with self._lock:
-            self._reception.published(identity, data)
-            self._reception.tell(self._permits.published(identity))
+            self._reception.published(identity, data, self._permits.published(identity))
 
     def restored(self, identity: Identity) -> None:
         """Report that the learner goes on from an older state under a new generation."""
@@ -212,6 +211,11 @@ class Intake:
         """Count the control steps that did not come about, of all actors, also of those gone."""
         with self._lock:
             return sum(self._reception.missed_steps.values())
+
+    def saturated(self) -> int:
+        """Count the numbers of all observations that were too large for float16."""
+        with self._lock:
+            return sum(self._reception.saturated.values())
 
     def books_state(self) -> dict[str, Any]:
         """Give the books for a checkpoint."""

@@ -23,7 +23,7 @@ from asyncppo_ros.chunk import Identity, Layout
 from asyncppo_ros.errors import CodecError
 from asyncppo_ros.learning.ledger import Counters
 
-PROTOCOL = 4
+PROTOCOL = 5
 MAX_BODY = 65536
 MAX_INTEGER = 2 ** 62
 
@@ -61,6 +61,7 @@ class Hello:
     terms: str
     critic_size: int
     value_size: int
+    observation_dtype: str
     num_envs: int
     chunk_length: int
     host: str
@@ -79,7 +80,8 @@ class Hello:
     def layout(self) -> Layout:
         """What the actor simulates."""
         return Layout(self.task, self.observation_size, self.action_size, self.parameters_size,
-                      self.terms, self.critic_size, self.value_size)
+                      self.terms, self.critic_size, self.value_size,
+                      self.observation_dtype)
 
 
 def hello(actor_id: int, layout: Layout, num_envs: int, chunk_length: int) -> Hello:
@@ -128,18 +130,26 @@ class PermitMessage:
     """
     Chunks below `limit` may be begun, with policy (generation, version) or newer.
 
-    `expected` acknowledges all chunks before it.
+    `expected` acknowledges all chunks before it.  The newest policy is told with it, because a
+    permit often comes with a publication, and hundreds of actors make a message of each.
     """
 
     limit: int
     generation: int
     version: int
     expected: int
+    newest_generation: int
+    newest_version: int
 
     @property
     def minimum(self) -> Identity:
         """The oldest policy to collect with."""
         return Identity(self.generation, self.version)
+
+    @property
+    def newest(self) -> Identity:
+        """The newest that was published."""
+        return Identity(self.newest_generation, self.newest_version)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,6 +264,8 @@ _KINDS: dict[bytes, type] = {
     b'HEARTBEAT': Heartbeat, b'PONG': Pong, b'WHO': Who, b'STOP': Stop, b'BYE': Bye,
     b'CHUNK': ChunkNotice, b'NEWS': News, b'FETCH': Fetch, b'POLICY': Policy, b'BELL': Bell}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
+_FIELDS = {kind: {field.name: field.type for field in dataclasses.fields(kind)}
+           for kind in _KINDS.values()}
 
 
 def encode(message: Any) -> list[bytes]:
@@ -290,7 +302,7 @@ def decode(frames: Sequence[bytes]) -> Message:
 
 
 def _fits(kind: type, values: Any) -> bool:
-    fields = {field.name: field.type for field in dataclasses.fields(kind)}
+    fields = _FIELDS[kind]
     if not isinstance(values, dict) or values.keys() != fields.keys():
         return False
     for name, value in values.items():

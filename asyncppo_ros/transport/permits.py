@@ -19,7 +19,9 @@ are granted anew while it collects; it cuts its chunk when it hears of the polic
 (`acting.actor.cut_lag`).
 """
 
+from collections import Counter
 import dataclasses
+import heapq
 from typing import NamedTuple
 
 from asyncppo_ros.chunk import Identity, NO_POLICY, Source
@@ -53,8 +55,14 @@ class _Account:
     target_lag: int
     expected: int
     permit: Permit
+    joined_at: int
     outstanding: int = 0
     granted_at: int = -1
+
+    @property
+    def turn(self) -> tuple[int, int, int]:
+        """Its place among those who wait: the smallest is next."""
+        return self.outstanding, self.granted_at, self.joined_at
 
 
 Changes = dict[Source, Permit]
@@ -84,7 +92,14 @@ class PermitBook:
         self._paused = False
         self._held = 0
         self._grants = 0
+        self._joins = 0
         self._accounts: dict[Source, _Account] = {}
+        # Kept up with each change, because of a thousand accounts one or two change at a time:
+        # transitions outstanding; size of a chunk → accounts that have such ones outstanding;
+        # whose turn it is, a heap, in which the turns that an account had before remain.
+        self._outstanding = 0
+        self._sizes: Counter[int] = Counter()
+        self._turns: list[tuple[tuple[int, int, int], Source]] = []
 
     @property
     def generation(self) -> int:
@@ -94,8 +109,7 @@ class PermitBook:
     @property
     def under_way(self) -> int:
         """Transitions that are granted or received and not yet consumed or dropped."""
-        return self._held + sum(account.outstanding * account.chunk_transitions
-                                for account in self._accounts.values())
+        return self._held + self._outstanding
 
     @property
     def room(self) -> int:
@@ -128,14 +142,23 @@ class PermitBook:
             Limit of this source alone [versions].
 
         """
-        self._accounts[source] = _Account(
+        known = self._accounts.get(source)
+        if known is not None:
+            self._settle(source, known, 0)
+        self._accounts[source] = account = _Account(
             chunk_transitions, self.target_lag if target_lag is None else target_lag,
-            next_sequence, Permit(next_sequence, NO_POLICY))
-        return {source: self._accounts[source].permit} | self._grant()
+            next_sequence, Permit(next_sequence, NO_POLICY),
+            self._joins if known is None else known.joined_at)
+        self._joins += 1
+        self._settle(source, account, 0)
+        return {source: account.permit} | self._grant()
 
     def left(self, source: Source) -> Changes:
         """Free all that an actor was granted: it left or went silent."""
-        self._accounts.pop(source, None)
+        account = self._accounts.get(source)
+        if account is not None:
+            self._settle(source, account, 0)
+            del self._accounts[source]
         return self._grant()
 
     def received(self, source: Source, sequence: int, transitions: int) -> Changes:
@@ -151,7 +174,7 @@ class PermitBook:
             # Chunks of an earlier learner's permits may arrive beyond this one's limit.
             limit = max(account.permit.limit, account.expected)
             account.permit = account.permit._replace(limit=limit)
-            account.outstanding = limit - account.expected
+            self._settle(source, account, limit - account.expected)
         return self._grant()
 
     def batch_taken(self, transitions: int) -> Changes:
@@ -196,28 +219,45 @@ class PermitBook:
         changes: Changes = {}
         if self._paused:
             return changes
-        under_way = self.under_way
-        while self._accounts and under_way < self.room:
+        while self._accounts and self.under_way < self.room:
             # Fewest outstanding first, then who has waited longest: nobody starves.  One with a
             # stricter limit than the others holds them back until there is room for it.
-            source, account = min(self._accounts.items(), key=lambda item: (
-                item[1].outstanding, item[1].granted_at))
-            before = under_way + account.chunk_transitions - self._smallest_with(account)
+            source, account = self._next()
+            before = self.under_way + account.chunk_transitions - self._smallest_with(account)
             minimum = self._minimum(before, account.target_lag)
             if before >= self.room or minimum > self._published:
                 break
             account.permit = Permit(account.permit.limit + 1, minimum)
-            account.outstanding += 1
             account.granted_at = self._grants
             self._grants += 1
-            under_way += account.chunk_transitions
+            self._settle(source, account, account.outstanding + 1)
             changes[source] = account.permit
         return changes
 
+    def _settle(self, source: Source, account: _Account, outstanding: int) -> None:
+        """Note how many chunks an account has outstanding from now on."""
+        size = account.chunk_transitions
+        self._outstanding += (outstanding - account.outstanding) * size
+        self._sizes[size] += (outstanding > 0) - (account.outstanding > 0)
+        if not self._sizes[size]:
+            del self._sizes[size]
+        account.outstanding = outstanding
+        if len(self._turns) > 4 * len(self._accounts) + 16:
+            self._turns = [(known.turn, name) for name, known in self._accounts.items()]
+            heapq.heapify(self._turns)
+        heapq.heappush(self._turns, (account.turn, source))
+
+    def _next(self) -> tuple[Source, _Account]:
+        while True:
+            turn, source = self._turns[0]
+            account = self._accounts.get(source)
+            if account is not None and account.turn == turn:
+                return source, account
+            heapq.heappop(self._turns)
+
     def _smallest_with(self, account: _Account) -> int:
         """Give the size of the smallest chunk under way once this actor has one more."""
-        return min(other.chunk_transitions for other in self._accounts.values()
-                   if other.outstanding or other is account)
+        return min((account.chunk_transitions, *self._sizes))
 
     def _minimum(self, under_way: int, target_lag: int) -> Identity:
         next_version = self._identity.policy_version + self._updating

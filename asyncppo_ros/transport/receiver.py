@@ -12,7 +12,7 @@ from asyncppo_ros.errors import AddressError
 from asyncppo_ros.transport.gatekeeper import Gatekeeper
 from asyncppo_ros.transport.intake import Intake
 from asyncppo_ros.transport.keys import LearnerKeys
-from asyncppo_ros.transport.messages import encode, Message
+from asyncppo_ros.transport.messages import encode, Message, News
 from asyncppo_ros.transport.zeromq import bind, notice_cuts
 
 _TICK_MS = 100
@@ -104,7 +104,8 @@ class ZmqChunkReceiver:
 
     def _post(self, peer: bytes, message: Message, payload: bytes | None = None) -> None:
         self._outbox.append((peer, message, payload))
-        if threading.current_thread() is not self._thread:
+        # Whatever lay there before is sent by a thread that is awake, and this after it.
+        if len(self._outbox) == 1 and threading.current_thread() is not self._thread:
             self._wake()
 
     def _wake(self) -> None:
@@ -126,6 +127,7 @@ class ZmqChunkReceiver:
         watched = self._gatekeeper.sockets if self._gatekeeper else ()
         for watch in watched:
             poller.register(watch, zmq.POLLIN)
+        expire_at = 0.0
         while not self._closing:
             ready = dict(poller.poll(_TICK_MS))
             if self._wake_read in ready:
@@ -135,7 +137,10 @@ class ZmqChunkReceiver:
             if self._socket in ready:
                 self._receive()
             self._intake.drain()
-            self._intake.expire()
+            if time.monotonic() >= expire_at:
+                # Of a thousand actors each look costs as much as a message.
+                self._intake.expire()
+                expire_at = time.monotonic() + _TICK_MS * 1e-3
             self._send()
 
     def _receive(self) -> None:
@@ -148,9 +153,13 @@ class ZmqChunkReceiver:
             self._send()
 
     def _send(self) -> None:
+        news, encoded_news = None, []
         while self._outbox:
             peer, message, payload = self._outbox.popleft()
-            frames = [peer, *encode(message)] + ([] if payload is None else [payload])
+            if isinstance(message, News) and message is not news:
+                news, encoded_news = message, encode(message)
+            encoded = encoded_news if message is news else encode(message)
+            frames = [peer, *encoded] + ([] if payload is None else [payload])
             try:
                 self._socket.send_multipart(frames, zmq.NOBLOCK)
             except zmq.ZMQError:

@@ -14,6 +14,7 @@ from asyncppo_ros.learning.ledger import RING
 from asyncppo_ros.transport import messages
 from asyncppo_ros.transport.admission import check_chunk, Session, why_refused
 from asyncppo_ros.transport.codec import checked_arrays, decode_chunk
+from asyncppo_ros.transport.half import saturated
 from asyncppo_ros.transport.messages import ChunkNotice, Hello, Message
 from asyncppo_ros.transport.permits import Changes, PermitBook
 from asyncppo_ros.transport.refusals import name_of, RefusalLog
@@ -79,6 +80,8 @@ class Reception:
         source → chunks that were lost on the way.
     missed_steps : Counter
         source → control steps that did not come about.
+    saturated : Counter
+        source → numbers of its observations that were too large for float16.
     newest : Identity
         The newest published policy.
 
@@ -90,6 +93,7 @@ class Reception:
         self.refusals = RefusalLog(warn)
         self.gaps: Counter[Source] = Counter()
         self.missed_steps: Counter[Source] = Counter()
+        self.saturated: Counter[Source] = Counter()
         self.chunks_received = 0
         self.chunks_from_rings = 0
         self.chunks_cut = 0
@@ -104,6 +108,8 @@ class Reception:
         self._clock_ns = clock_ns
         self._peers: dict[bytes, _Peer] = {}
         self._peer_of: dict[Source, bytes] = {}
+        # To look at each of hundreds of peers after every message costs as much as the message.
+        self._with_rings: dict[bytes, None] = {}
         # Actors of an earlier learner of this run may still come back.
         self._missing = {source: clock_ns() for source in books.alive()}
 
@@ -130,8 +136,7 @@ class Reception:
         try:
             message = messages.decode(frames)
             if isinstance(message, ChunkNotice):
-                self._chunk(peer, message, lambda known: decode_chunk(
-                    frames[2:], self._session.layout, known.chunk_transitions))
+                self._chunk(peer, message, lambda known: self._decoded(known, frames[2:]))
             else:
                 self._control(peer, message)
         except CodecError as error:
@@ -158,6 +163,8 @@ class Reception:
         self._close_ring(peer)
         ring = open_ring(hello) if self._session.rings else None
         self._peers[peer] = _Peer(source, hello, self._clock_ns(), ring=ring)
+        if ring is not None:
+            self._with_rings[peer] = None
         self._peer_of[source] = peer
         return messages.Welcome(
             self._session.run_id, self._permits.generation, source.incarnation,
@@ -217,7 +224,7 @@ class Reception:
 
     def drain_all(self) -> None:
         """Take in all that lies in any ring."""
-        for peer in list(self._peers):
+        for peer in list(self._with_rings):
             self.drain(peer)
 
     def failed(self, peer: bytes, error: Exception) -> None:
@@ -238,20 +245,28 @@ class Reception:
         while self._missing:
             self._books.gone(self._missing.popitem()[0])
 
-    def published(self, identity: Identity, data: bytes | None = None) -> None:
-        """Tell all actors that there is a newer policy, and keep it for those who ask."""
+    def published(self, identity: Identity, data: bytes | None, changes: Changes) -> None:
+        """
+        Tell all actors that there is a newer policy, and keep it for those who ask.
+
+        A permit that it allows tells of it, too.
+        """
         if identity <= self.newest:
+            self.tell(changes)
             return
         self.newest, self._policy = identity, data
-        for peer in self._peers:
-            self.post(peer, messages.News(*identity))
+        news = messages.News(*identity)
+        for peer, known in self._peers.items():
+            if known.source not in changes:
+                self.post(peer, news)
+        self.tell(changes)
 
     def tell(self, changes: Changes) -> None:
         """Send permits to those that are connected."""
         for source, permit in changes.items():
             if source in self._peer_of:
                 self.post(self._peer_of[source], messages.PermitMessage(
-                    permit.limit, *permit.minimum, self._books.expected(source)))
+                    permit.limit, *permit.minimum, self._books.expected(source), *self.newest))
 
     def _control(self, peer: bytes, message: Message) -> None:
         if isinstance(message, Hello):
@@ -313,6 +328,7 @@ class Reception:
         if known is not None and known.ring is not None:
             known.ring.close()
             known.ring = None
+            del self._with_rings[peer]
 
     def _chunk(self, peer: bytes, notice: ChunkNotice,
                decoded: Callable[[_Peer], Chunk]) -> None:
@@ -338,6 +354,16 @@ class Reception:
                             self._permits.target_lag_of(known.source), known.max_policy_lag,
                             known.hello.weight)
         self.tell(self._permits.received(known.source, chunk.sequence, chunk.transitions))
+
+    def _decoded(self, known: _Peer, frames: Sequence[bytes]) -> Chunk:
+        layout = self._session.layout
+        chunk = decode_chunk(frames, layout, known.chunk_transitions)
+        if layout.observation_dtype == 'float16' and (count := saturated(chunk)):
+            if not self.saturated[known.source]:
+                self._warn(f'{name_of(known.source)}: its observations have numbers that float16 '
+                           'cuts to ±65504; transport.observation_dtype bfloat16 does not')
+            self.saturated[known.source] += count
+        return chunk
 
     def _check_sequence(self, known: _Peer, notice: ChunkNotice) -> None:
         expected = self._books.expected(known.source)

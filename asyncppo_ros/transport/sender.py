@@ -51,11 +51,14 @@ class ZmqChunkSender(ChunkSender):
         How chunks travel, see `TransportConfig.kind`.
     slots : int
         Of the ring, see `ring.slots_for`.
+    context : zmq.Context, optional
+        That many senders of one process share; it outlives them.
 
     """
 
     def __init__(self, address: str, hello: Hello, keys: ActorKeys | None = None,
-                 kind: str = 'auto', slots: int = SLOTS) -> None:
+                 kind: str = 'auto', slots: int = SLOTS,
+                 context: zmq.Context | None = None) -> None:
         self.run_id = 0
         self.generation = 0
         self.source = Source(hello.actor_id, 0)
@@ -79,7 +82,8 @@ class ZmqChunkSender(ChunkSender):
         self._ring = RingOffer(kind, slots)
         self._round_trips: deque[int] = deque(maxlen=_ROUND_TRIPS)
         self._refused = ''
-        self._context, self._socket = open_dealer(address, keys)
+        self._shares_context = context is not None
+        self._context, self._socket = open_dealer(address, keys, context)
         self._doorbell = Doorbell(self._socket, address, keys is not None)
 
     @property
@@ -101,6 +105,15 @@ class ZmqChunkSender(ChunkSender):
     def silent_s(self) -> float:
         """Time since the learner was last heard [s]."""
         return time.monotonic() - self._heard_at
+
+    @property
+    def descriptor(self) -> int:
+        """
+        File descriptor for ``epoll``, where one thread has many senders.
+
+        It tells of changes, not of states (``ZMQ_FD``): call `poll` after it, and after `send`.
+        """
+        return int(self._socket.getsockopt(zmq.FD))
 
     @property
     def trouble(self) -> str:
@@ -202,7 +215,8 @@ class ZmqChunkSender(ChunkSender):
         self._ring.close()
         self._doorbell.close()
         self._socket.close(linger=_LINGER_MS)
-        self._context.term()
+        if not self._shares_context:
+            self._context.term()
 
     def _send_due(self) -> None:
         now = time.monotonic()
@@ -265,6 +279,7 @@ class ZmqChunkSender(ChunkSender):
         if isinstance(message, messages.Welcome):
             self._welcome(message)
         elif isinstance(message, messages.PermitMessage):
+            self._learned_of(message.newest)
             self._permit = Permit(message.limit, message.minimum)
             self._pending.acknowledged(message.expected)
         elif isinstance(message, messages.Pong):

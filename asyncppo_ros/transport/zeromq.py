@@ -15,6 +15,9 @@ _PING_MS = 1000
 _PING_TIMEOUT_MS = 5000
 _RECONNECT_MS = 100
 _RECONNECT_MAX_MS = 1000
+# Left to itself the kernel repeats the first packet of a connection ever more seldom, so that a
+# cut of half a minute would cost a whole one.
+_CONNECT_MS = 3000
 # ZeroMQ gives up on a peer that refused it; an actor tries again this often.
 _KNOCK_AGAIN_S = 1.0
 # What stands for every interface of a host, and how this host reaches itself there.
@@ -72,12 +75,13 @@ def bind(socket: zmq.Socket, address: str, allow_plain_text: bool,
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
-def open_dealer(address: str,
-                keys: ActorKeys | None = None) -> tuple[zmq.Context, zmq.Socket]:
+def open_dealer(address: str, keys: ActorKeys | None = None,
+                context: zmq.Context | None = None) -> tuple[zmq.Context, zmq.Socket]:
     """
     Make the socket of an actor; it connects as soon as somebody is bound at the address.
 
     With keys it speaks to the learner that has the secret of `keys.learner`, and to nobody else.
+    Without a context it gets one of its own.
 
     Raises
     ------
@@ -85,7 +89,8 @@ def open_dealer(address: str,
         The address is malformed.
 
     """
-    context = zmq.Context()
+    own = context is None
+    context = context or zmq.Context()
     socket = context.socket(zmq.DEALER)
     # The learner knows the actor again when the connection was cut.
     socket.setsockopt(zmq.ROUTING_ID, b'A' + uuid.uuid4().bytes)
@@ -93,6 +98,7 @@ def open_dealer(address: str,
     socket.setsockopt(zmq.IMMEDIATE, 1)
     socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MAX_MS)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_MS)
     socket.linger = 0
     notice_cuts(socket)
     _allow_ipv6(socket, address)
@@ -103,7 +109,9 @@ def open_dealer(address: str,
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
-        context.destroy(linger=0)
+        socket.close()
+        if own:
+            context.destroy(linger=0)
         raise AddressError(f'transport.address = {address}: cannot be used ({error.strerror}); '
                            'expected something like tcp://127.0.0.1:5577') from None
     return context, socket
@@ -125,11 +133,14 @@ class Doorbell:
     ----------
     trouble : str
         Why there is no connection, for people; '' = nothing is known to be wrong.
+    greeted : bool
+        Somebody has shaken hands.
 
     """
 
     def __init__(self, socket: zmq.Socket, address: str, encrypted: bool) -> None:
         self.trouble = ''
+        self.greeted = False
         self._socket = socket
         self._address = address
         self._encrypted = encrypted
@@ -144,6 +155,7 @@ class Doorbell:
             kind, = struct.unpack('=H', self._monitor.recv_multipart()[0][:2])
             if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.trouble, self._ring_at = '', None
+                self.greeted = True
                 continue
             self.trouble = self._why(kind)
             if kind in (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL):

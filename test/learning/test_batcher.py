@@ -53,6 +53,38 @@ def test_drops_are_reported_before_any_wait():
     assert len(dropped) == 1
 
 
+def test_who_waits_is_woken_by_a_full_batch_and_by_what_is_too_old_alone():
+    looks, dropped = [], []
+
+    class Watched(Batcher):
+        def _remove_stale(self, current):
+            looks.append(self.transitions)
+            return super()._remove_stale(current)
+
+    batcher = Watched(12, 1, dropped.extend)
+    batches = []
+    waiting = threading.Thread(
+        target=lambda: batches.append(batcher.next_batch(Identity(1, 5), 0, 20.0)))
+    waiting.start()
+    wait_until(lambda: looks)
+    for sequence in range(2):
+        batcher.offer(chunk(5, sequence=sequence), 0)
+    batcher.offer(chunk(3), 0)
+    # It makes room for new permits at once.
+    wait_until(lambda: dropped)
+    batcher.offer(chunk(5, sequence=2), 0)
+    waiting.join(20.0)
+    assert [one.sequence for one in batches[0].chunks] == [0, 1, 2]
+    assert looks[0] == 0 and 8 not in looks[:-2] and len(looks) <= 5
+
+
+def wait_until(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def test_versions_go_on_across_generations():
     assert policy_lag(chunk(5, generation=1), Identity(2, 7)) == 2
     # Policy 9 of generation 1 is no ancestor of 2.7, which began from an older checkpoint.

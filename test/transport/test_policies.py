@@ -213,15 +213,18 @@ def test_the_learner_tells_of_policies_and_gives_them_to_those_who_ask():
         intake.handle(bytes([number]), encode(hello(number, LAYOUT, 3, 4)))
     posted.clear()
     intake.published(FIRST, b'first')
-    assert {peer for peer, message, _ in posted if message == messages.News(*FIRST)} == {
-        b'\1', b'\2'}
+    # Whoever gets a permit hears of it with that, and the others by news.
+    assert {peer: message.newest for peer, message, _ in posted} == {b'\1': FIRST, b'\2': FIRST}
     posted.clear()
     intake.handle(b'\1', encode(messages.Fetch(*NO_POLICY)))
     assert posted.of(b'\1') == [(messages.Policy(*FIRST, 5), b'first')]
     intake.handle(b'\1', encode(messages.Fetch(*FIRST)))
     intake.published(FIRST, b'again')
     assert posted == []
+    intake.pause()
     intake.published(Identity(1, 1), b'second')
+    assert [(peer, message) for peer, message, _ in posted] == [
+        (b'\1', messages.News(1, 1)), (b'\2', messages.News(1, 1))]
     posted.clear()
     intake.handle(b'\1', encode(messages.Fetch(*FIRST)))
     assert posted.of(b'\1') == [(messages.Policy(1, 1, 6), b'second')]

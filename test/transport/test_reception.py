@@ -53,12 +53,14 @@ def test_an_actor_is_welcomed_with_a_permit():
 
 
 @pytest.mark.parametrize('change, words', [
-    ({'protocol': 9}, 'protocol differs: the learner speaks 4'),
+    ({'protocol': 9}, 'protocol differs: the learner speaks 5'),
     ({'task': 'ant'}, 'task differs: the learner trains reach, this actor simulates ant'),
     ({'action_size': 3}, 'action_size of reach differs: the learner has 2, this actor 3'),
     ({'terms': 'goal'}, 'terms of reach differs'),
     ({'critic_size': 4}, 'critic_size of reach differs: the learner has 0, this actor 4'),
     ({'value_size': 1}, 'value_size of reach differs: the learner has 0, this actor 1'),
+    ({'observation_dtype': 'float16'}, 'observation_dtype of reach differs: the learner has '
+                                       'float32, this actor float16'),
     ({'run_id': 5}, 'run differs'),
     ({'num_envs': 0}, 'actor.num_envs = 0'),
     ({'target_lag': 9}, 'actor.max_policy_lag 8 is below actor.target_lag 9'),
@@ -241,7 +243,7 @@ def test_those_who_come_after_the_end_are_told_to_stop():
 
 def test_control_messages_survive_the_wire():
     for message in (hello(3, LAYOUT, 4, 5), messages.Welcome(1, 2, 3, 4, 5, 6, 'h', '/r'),
-                    messages.Refused('äöü'), messages.PermitMessage(1, 2, 3, 4),
+                    messages.Refused('äöü'), messages.PermitMessage(1, 2, 3, 4, 5, 6),
                     messages.Pong(1, 2, 3, -1, -1), messages.Who(), messages.Stop(),
                     messages.Bye(1, 2, 3), messages.Heartbeat(1, 2, 3, 4, 5),
                     ChunkNotice(1, 2, 3, 4)):
@@ -299,7 +301,7 @@ def test_dropped_chunks_make_room():
     line.intake.published(Identity(2, 5))
     assert line.intake.next_batch(Identity(2, 5), 0, 0.0) is None
     assert line.intake.books_totals()['dropped_by_age'] == 12
-    assert line.answers[-1] == messages.PermitMessage(2, 2, 5, 1)
+    assert line.answers[-1] == messages.PermitMessage(2, 2, 5, 1, 2, 5)
 
 
 def test_the_weight_of_an_actor_comes_with_its_chunks():

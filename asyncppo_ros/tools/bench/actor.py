@@ -26,6 +26,7 @@ from asyncppo_ros.learning.books import Books
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.settings import build, to_dict
+from asyncppo_ros.simulation.environment import Environment
 from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.bench.bare_physics import RecordedSimulation, Timer
 from asyncppo_ros.tools.bench.beside_physics import (
@@ -97,7 +98,9 @@ def sending(config: Config, stop: StopRequest) -> Iterator['SendingActor']:
     snapshot = made_up_snapshot(simulation, config)
     near, far = _PROCESSES.Pipe()
     taker = _PROCESSES.Process(target=take_chunks, daemon=True, args=(
-        far, to_dict(config), layout_of(simulation), snapshot.identity))
+        far, to_dict(config),
+        layout_of(simulation, observation_dtype=config.transport.observation_dtype),
+        snapshot.identity))
     taker.start()
     far.close()
     try:
@@ -132,7 +135,7 @@ def take_chunks(pipe: Any, settings: dict[str, Any], layout: Layout, identity: I
     receiver.close()
 
 
-def made_up_snapshot(simulation: RecordedSimulation, config: Config) -> PolicySnapshot:
+def made_up_snapshot(simulation: Environment, config: Config) -> PolicySnapshot:
     """Give a policy with random weights for a task."""
     architecture, tensors = made_up_network(
         simulation.observation_size, config.policy.hidden_sizes, simulation.action_size)

@@ -69,7 +69,9 @@ class ActorsAlone:
         self._stop = stop
         environment = make(config.task, 1, config.seed, randomization=config.randomization,
                            privileged=config.policy.privileged_critic)
-        task, layout = environment.describe(), layout_of(environment, sends_values(config))
+        task = environment.describe()
+        layout = layout_of(environment, sends_values(config),
+                           config.transport.observation_dtype)
         critic_size = critic_rows(environment).shape[1]
         environment.close()
         policy = Learner(config, task, layout.observation_size, layout.action_size, _RUN_ID,

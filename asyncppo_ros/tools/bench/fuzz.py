@@ -47,7 +47,12 @@ from asyncppo_ros.transport.ring import RingItem, RingReader, RingWriter
 
 LAYOUTS = (Layout('reach', 3, 1, 2, 'joint_position,goal'),
            Layout('ant', 5, 2, 4, 'joint_position'),
-           Layout('walk', 3, 1, 2, 'joint_position', critic_size=2, value_size=1))
+           Layout('walk', 3, 1, 2, 'joint_position', critic_size=2, value_size=1),
+           Layout('walk', 3, 1, 2, 'joint_position', critic_size=1,
+                  observation_dtype='float16'),
+           Layout('ant', 5, 2, 4, 'joint_position', observation_dtype='bfloat16'))
+# How the oracle names them.
+DTYPES = {'float32': 'f4', 'float16': 'f2', 'bfloat16': 'b2'}
 # T and N: odd products leave pads between the arrays.
 SIZES = ((1, 1), (2, 2), (3, 3), (4, 1))
 MOST = 12
@@ -61,6 +66,8 @@ SHARES = {'chunk': 60, 'control': 24, 'ring': 10, 'intake': 6}
 INTERESTING = (0, 1, 2, 3, 7, 8, 127, 128, 255, 2 ** 16, 2 ** 31 - 1, 2 ** 31, 2 ** 32 - 1,
                2 ** 53, 2 ** 62 - 1, 2 ** 62, 2 ** 63 - 1, 2 ** 63, 2 ** 64 - 1)
 FLOATS = (float('nan'), float('inf'), float('-inf'), -0.0, 3.4e38, 1e-45, 1.0, -1.0, 0.5)
+# Infinities, NaN, the largest and the smallest of float16 and of bfloat16.
+HALVES = (0x7c00, 0xfc00, 0x7e00, 0x7bff, 0x0001, 0x7f80, 0xff80, 0x7fc0, 0x7f7f)
 PROGRESS_S = 5.0
 # Where the parts of a header lie that `forged` changes: offset, bytes.  The first is the length.
 CHUNK_FIELDS = ((104, 8), (0, 4), (4, 4), (8, 8), *((16 + 8 * n, 8) for n in range(9)),
@@ -312,7 +319,7 @@ def control_messages() -> list[messages.Message]:
     """Make one message of every kind."""
     return [messages.hello(3, LAYOUTS[0], 4, 5), messages.Welcome(1, 2, 3, 4, 5, 6, 'h', '/r'),
             messages.Welcome(2, 1, 1, 0, 500, 9000, 'host', '', True),
-            messages.Refused('äöü "quoted" \\ text'), messages.PermitMessage(1, 2, 3, 4),
+            messages.Refused('äöü "quoted" \\ text'), messages.PermitMessage(1, 2, 3, 4, 5, 6),
             messages.Heartbeat(1, 2, 3, 4, 5, 6, 7), messages.Pong(1, 2, 3, -1, -1),
             messages.News(1, 2), messages.Fetch(-1, -1), messages.Policy(1, 2, 3),
             messages.Bell(), messages.Who(), messages.Stop(), messages.Bye(1, 2, 3),
@@ -328,7 +335,8 @@ def announced(frames: list[bytes]) -> list[bytes]:
 def shape_of(layout: Layout) -> oracle.Shape:
     """Tell the oracle what is trained."""
     return oracle.Shape(layout.digest(), layout.observation_size, layout.action_size,
-                        layout.parameters_size, layout.critic_size, layout.value_size)
+                        layout.parameters_size, layout.critic_size, layout.value_size,
+                        DTYPES[layout.observation_dtype])
 
 
 def as_lists(chunk: Chunk) -> Values:
@@ -447,7 +455,7 @@ def forged(header: bytes, payload: bytes, fields: Sequence[tuple[int, int]],
         Checksums are for the caller to make right.
 
     """
-    name = chance.choice(('header field', 'float', 'flag', 'int32', 'bits', 'length'))
+    name = chance.choice(('header field', 'float', 'half', 'flag', 'int32', 'bits', 'length'))
     head, body = bytearray(header), bytearray(payload)
     if name == 'header field':
         for _ in range(chance.randint(1, 2)):
@@ -471,6 +479,12 @@ def _any_float(payload: bytearray, chance: random.Random) -> None:
                          chance.choice(FLOATS))
 
 
+def _any_half(payload: bytearray, chance: random.Random) -> None:
+    for _ in range(chance.randint(1, 2)):
+        struct.pack_into('<H', payload, 2 * chance.randrange(len(payload) // 2),
+                         chance.choice(HALVES))
+
+
 def _any_flag(payload: bytearray, chance: random.Random) -> None:
     # Flags lie behind most of the floats; where exactly differs from chunk to chunk.
     for _ in range(chance.randint(1, 3)):
@@ -483,7 +497,8 @@ def _any_int(payload: bytearray, chance: random.Random) -> None:
 
 
 _PAYLOAD_CHANGES: dict[str, Callable[[bytearray, random.Random], None]] = {
-    'float': _any_float, 'flag': _any_flag, 'int32': _any_int, 'bits': _flip_bits}
+    'float': _any_float, 'half': _any_half, 'flag': _any_flag, 'int32': _any_int,
+    'bits': _flip_bits}
 
 
 def crc_of(data: bytes) -> bytes:

@@ -1,9 +1,9 @@
 """
 A second reader of every message, for `asyncppo bench fuzz`: slow, plain, and on its own.
 
-Written from what the format says (``transport/codec.py``, ``payload.py``, ``messages.py``,
-``ring.py``: their docstrings), and using none of that code, so that a mistake there is not
-repeated here.  A chunk is read number by number into Python lists.
+Written from what the format says (``transport/codec.py``, ``payload.py``, ``half.py``,
+``messages.py``, ``ring.py``: their docstrings), and using none of that code, so that a mistake
+there is not repeated here.  A chunk is read number by number into Python lists.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import zlib
 
 MAGIC = b'APPO'
-SCHEMA = 2
+SCHEMA = 3
 LIMIT = 2 ** 62
 MOST = 65536
 NUMBERS = ('run_id', 'actor_id', 'incarnation', 'sequence', 'generation', 'policy_version',
@@ -29,8 +29,9 @@ MESSAGES: dict[bytes, dict[str, type]] = {
     b'HELLO': {
         'protocol': int, 'package_version': str, 'actor_id': int, 'task': str,
         'observation_size': int, 'action_size': int, 'parameters_size': int, 'terms': str,
-        'critic_size': int, 'value_size': int, 'num_envs': int, 'chunk_length': int, 'host': str,
-        'pid': int, 'incarnation': int, 'run_id': int, 'next_sequence': int, 'before': int,
+        'critic_size': int, 'value_size': int, 'observation_dtype': str, 'num_envs': int,
+        'chunk_length': int, 'host': str, 'pid': int, 'incarnation': int, 'run_id': int,
+        'next_sequence': int, 'before': int,
         'ring_fd': int, 'ring_token': str, 'target_lag': int, 'max_policy_lag': int,
         'weight': float},
     b'WELCOME': {
@@ -38,7 +39,8 @@ MESSAGES: dict[bytes, dict[str, type]] = {
         'heartbeat_ms': int, 'heartbeat_timeout_ms': int, 'host': str, 'run_dir': str,
         'ring': bool},
     b'REFUSED': {'text': str},
-    b'PERMIT': {'limit': int, 'generation': int, 'version': int, 'expected': int},
+    b'PERMIT': {'limit': int, 'generation': int, 'version': int, 'expected': int,
+                'newest_generation': int, 'newest_version': int},
     b'HEARTBEAT': {**COUNTERS, 'sent_ns': int, 'handed': int, 'waited_ns': int,
                    'policy_silent_ms': int, 'missed_steps': int},
     b'PONG': {'sent_ns': int, 'handed': int, 'expected': int, 'generation': int,
@@ -54,7 +56,11 @@ LONGEST_BODY = 65536
 
 
 class Shape(NamedTuple):
-    """What the reader trains: its digest and the sizes O, A, P, C and V."""
+    """
+    What the reader trains: its digest, the sizes O, A, P, C and V, and how observations travel.
+
+    `observation_dtype` is ``f4``, ``f2`` (float16) or ``b2`` (bfloat16).
+    """
 
     digest: int
     observation: int
@@ -62,6 +68,7 @@ class Shape(NamedTuple):
     parameters: int
     critic: int
     value: int
+    observation_dtype: str = 'f4'
 
 
 class Invalid(Exception):
@@ -96,7 +103,7 @@ def read_chunk(frames: Sequence[bytes], shape: Shape, most: int) -> dict[str, An
     require(magic == MAGIC and schema == SCHEMA and digest == shape.digest)
     require(length == len(payload))
     require(int.from_bytes(header[-4:], 'little') == zlib.crc32(header[:-4] + payload))
-    return _chunk(numbers[:9], numbers[9:], payload, shape, most)
+    return _chunk(numbers[:9], numbers[9:], payload, shape, most, shape.observation_dtype)
 
 
 def read_slot(slot: bytes, place: int, shape: Shape, most: int) -> dict[str, Any]:
@@ -122,7 +129,7 @@ def read_slot(slot: bytes, place: int, shape: Shape, most: int) -> dict[str, Any
     require(sum(struct.unpack(f'<{length // 8}Q', payload)) % 2 ** 64 == checksum)
     notice = numbers[:4]
     require(all(0 <= number < LIMIT for number in notice))
-    return {'notice': notice, **_chunk(numbers[4:13], numbers[13:], payload, shape, most)}
+    return {'notice': notice, **_chunk(numbers[4:13], numbers[13:], payload, shape, most, 'f4')}
 
 
 def read_message(frames: Sequence[bytes]) -> tuple[bytes, dict[str, Any]]:
@@ -161,12 +168,12 @@ def require(condition: bool) -> None:
 
 
 def _chunk(numbers: Sequence[int], sizes: Sequence[int], payload: bytes, shape: Shape,
-           most: int) -> dict[str, Any]:
+           most: int, observation: str) -> dict[str, Any]:
     steps, envs, truncations, episodes = sizes
     require(1 <= steps <= MOST and 1 <= envs <= MOST and steps * envs <= most)
     require(truncations <= steps * envs and episodes <= steps * envs)
     require(all(0 <= number < LIMIT for number in numbers))
-    arrays = _arrays(steps, envs, truncations, episodes, payload, shape)
+    arrays = _arrays(steps, envs, truncations, episodes, payload, shape, observation)
     for values in arrays.values():
         require(all(math.isfinite(value) for value in values))
     _check_ends(arrays, steps, envs)
@@ -174,9 +181,10 @@ def _chunk(numbers: Sequence[int], sizes: Sequence[int], payload: bytes, shape: 
 
 
 def _arrays(steps: int, envs: int, truncations: int, episodes: int, payload: bytes,
-            shape: Shape) -> dict[str, list[Any]]:
-    counts = (('observation', 'f', (steps + 1) * envs * shape.observation),
-              ('critic_observation', 'f', (steps + 1) * envs * shape.critic),
+            shape: Shape, observation: str) -> dict[str, list[Any]]:
+    seen = {'f4': 'f', 'f2': 'e', 'b2': 'H'}[observation]
+    counts = (('observation', seen, (steps + 1) * envs * shape.observation),
+              ('critic_observation', seen, (steps + 1) * envs * shape.critic),
               ('action', 'f', steps * envs * shape.action),
               ('behaviour_log_prob', 'f', steps * envs),
               ('behaviour_parameters', 'f', steps * envs * shape.parameters),
@@ -184,16 +192,19 @@ def _arrays(steps: int, envs: int, truncations: int, episodes: int, payload: byt
               ('reward', 'f', steps * envs),
               ('terminated', 'B', steps * envs),
               ('truncated', 'B', steps * envs),
-              ('final_observation', 'f', truncations * shape.observation),
-              ('final_critic_observation', 'f', truncations * shape.critic),
+              ('final_observation', seen, truncations * shape.observation),
+              ('final_critic_observation', seen, truncations * shape.critic),
               ('final_value', 'f', truncations * shape.value),
               ('final_index', 'i', truncations * 2),
               ('episodes', 'f', episodes * 3))
     arrays, position = {}, 0
     for name, code, count in counts:
-        size = count * (1 if code == 'B' else 4)
+        size = count * struct.calcsize(f'<{code}')
         require(position + size <= len(payload))
-        arrays[name] = list(struct.unpack_from(f'<{count}{code}', payload, position))
+        values = list(struct.unpack_from(f'<{count}{code}', payload, position))
+        # The first half of a float32 that has zeros in the other.
+        arrays[name] = values if code != 'H' else [
+            struct.unpack('<f', bytes(2) + value.to_bytes(2, 'little'))[0] for value in values]
         position += size
         while position % 8:
             position += 1
