@@ -12,6 +12,7 @@ from torch import Tensor
 from asyncppo_ros.chunk import ARRAYS, Chunk, Identity
 from asyncppo_ros.config import Config
 from asyncppo_ros.cores import usable_cores
+from asyncppo_ros.errors import RankError
 from asyncppo_ros.learning import losses
 from asyncppo_ros.learning.history import PastPolicy, PolicyHistory
 from asyncppo_ros.learning.samples import Samples, Scheduled, STEP_NUMBERS
@@ -31,6 +32,7 @@ from asyncppo_ros.policy.network import ActorCritic
 from asyncppo_ros.policy.normalizer import RunningMoments, ScalarScale
 from asyncppo_ros.policy.snapshot import PolicySnapshot
 from asyncppo_ros.robot.numpy_policy import normalizer_arrays
+from asyncppo_ros.run import Run
 
 # Bounds and steps of the adaptive learning rate.
 LEARNING_RATE_RANGE = (1e-6, 1e-2)
@@ -92,7 +94,8 @@ class Learner:
         self._parameters = list(self.network.parameters())
         self.optimizer = torch.optim.Adam(self._parameters, self.ppo.learning_rate, eps=1e-5,
                                           fused=True)
-        self._steps = steps_for(config.learner, self.network, self.optimizer)
+        self._steps = steps_for(config.learner, self.network, self.optimizer,
+                                str(Run(config.run_dir).logs) if config.run_dir else '')
         self.normalizer = RunningMoments(observation_size)
         self.pending_normalizer = self.normalizer.copy()
         self.critic_normalizer = RunningMoments(critic_size)
@@ -144,6 +147,9 @@ class Learner:
         BadBatch
             A sample, loss, gradient, weight or metric was not finite.  Nothing changed but the
             counters of transitions and of bad batches.
+        RankError
+            Another rank is gone, so there are no further updates.  Nothing changed but the
+            counter of transitions.
 
         """
         before = self._undo_point()
@@ -159,6 +165,9 @@ class Learner:
             self._undo(before)
             self.bad_batches += 1
             raise
+        except RankError:
+            self._undo(before)
+            raise
         finally:
             self.env_steps += sum(chunk.transitions for chunk in chunks)
         if self.config.policy.normalize_observation:
@@ -166,6 +175,10 @@ class Learner:
             self.pending_critic_normalizer.merge(raw_critic_observations(chunks))
         self.policy_version += 1
         return metrics
+
+    def close(self) -> None:
+        """Let the other ranks end, where there are any; no update follows."""
+        self._steps.close()
 
     def snapshot(self) -> PolicySnapshot:
         """
@@ -265,6 +278,7 @@ class Learner:
         if len(log_std):
             metrics['log_std_mean'] = float(log_std.mean())
         metrics |= {'kl': kl, 'epochs': float(epochs), 'learning_rate': self._step_size()}
+        metrics |= self._steps.measured()
         _check_numbers(metrics)
         return metrics
 

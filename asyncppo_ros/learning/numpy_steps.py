@@ -83,6 +83,11 @@ class NumpySteps:
         return (Arrays(*(array[begin:begin + size] for array in arrays))
                 for begin in range(0, len(index), size))
 
+    def minibatch_of(self, samples: Samples) -> Arrays:
+        """Give samples as they lie as one minibatch."""
+        return Arrays(**{name: tensor.numpy() for name, tensor in samples._asdict().items()
+                         if tensor is not None})
+
     def step(self, samples: Arrays, scheduled: Scheduled) -> Tensor:
         """
         Make one step of Adam.
@@ -93,6 +98,20 @@ class NumpySteps:
             The `STEP_NUMBERS`.
 
         """
+        *numbers, loss = self.differentiate(samples, scheduled)
+        norm = self.descend(scheduled.step_size)
+        return torch.tensor((*numbers, norm, loss), dtype=torch.float64)
+
+    def differentiate(self, samples: Arrays, scheduled: Scheduled) -> tuple[float, ...]:
+        """
+        Write the gradient of the loss.
+
+        Returns
+        -------
+        tuple of float [7]
+            The `STEP_NUMBERS` without the norm of the gradient.
+
+        """
         ppo = self._ppo
         weight = self._weights(samples)
         policy_loss, clipped, dual_clipped, kl = self._policy_gradient(
@@ -101,17 +120,35 @@ class NumpySteps:
         total = weight.sum()
         entropy = total * (self._log_std.sum() + len(self._log_std) * 0.5 * (1.0 + LOG_2PI))
         self._log_std_gradient -= scheduled.entropy_coefficient * total
-        norm = float(np.sqrt(np.dot(self.gradient, self.gradient)))
-        # As `torch.nn.utils.clip_grad_norm_` has it.
-        scale = ppo.max_gradient_norm / (norm + 1e-6)
-        if scale < 1.0:
-            self.gradient *= scale
-        self._adam.step(scheduled.step_size)
-        self._bound_log_std()
         loss = (policy_loss + ppo.value_coefficient * value_loss
                 - scheduled.entropy_coefficient * entropy)
-        return torch.tensor((policy_loss, value_loss, entropy, kl, clipped, dual_clipped, norm,
-                             loss), dtype=torch.float64)
+        return policy_loss, value_loss, entropy, kl, clipped, dual_clipped, loss
+
+    def descend(self, step_size: float) -> float:
+        """Make one step along the gradient, and give its norm before it is scaled down."""
+        norm = float(np.sqrt(np.dot(self.gradient, self.gradient)))
+        # As `torch.nn.utils.clip_grad_norm_` has it.
+        scale = self._ppo.max_gradient_norm / (norm + 1e-6)
+        if scale < 1.0:
+            self.gradient *= scale
+        self._adam.step(step_size)
+        self._bound_log_std()
+        return norm
+
+    def give_gradient(self, flat: Tensor) -> None:
+        """Copy the gradient of the whole network to [W]."""
+        flat.copy_(torch.from_numpy(self.gradient))
+
+    def take_gradient(self, flat: Tensor) -> None:
+        """Copy it back from [W]."""
+        torch.from_numpy(self.gradient).copy_(flat)
+
+    def measured(self) -> dict[str, float]:
+        """Give no further metrics."""
+        return {}
+
+    def close(self) -> None:
+        """Hold nothing."""
 
     def _policy_gradient(self, samples: Arrays, weight: Array,
                          clip_ratio: float) -> tuple[float, float, float, float]:

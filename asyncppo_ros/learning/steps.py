@@ -1,6 +1,7 @@
 """Which way of making gradient steps a learner takes."""
 
 from collections.abc import Iterator
+import os
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -32,18 +33,45 @@ class Steps(Protocol[Minibatch]):
     def step(self, minibatch: Minibatch, scheduled: Scheduled) -> Tensor:
         """Make one step of the optimizer and give its `STEP_NUMBERS`, [8]."""
 
+    def measured(self) -> dict[str, float]:
+        """Give metrics of its own, of all steps since the last call."""
 
-def steps_for(config: LearnerConfig, network: ActorCritic,
-              optimizer: torch.optim.Adam) -> Steps[Any]:
+    def close(self) -> None:
+        """Give back what is held; no step follows."""
+
+
+def steps_for(config: LearnerConfig, network: ActorCritic, optimizer: torch.optim.Adam,
+              logs: str = '') -> Steps[Any]:
     """
-    Give what makes the gradient steps, as `learner.gradients` has it.
+    Give what makes the gradient steps, as `learner.gradients` and `learner.ranks` have it.
+
+    Parameters
+    ----------
+    config : LearnerConfig
+    network : ActorCritic
+    optimizer : torch.optim.Adam
+    logs : str
+        Folder for the logs of other ranks; empty = they write to where this process does.
 
     Raises
     ------
     ConfigError
-        ``numpy`` was asked for, and there is no such derivative.
+        ``numpy`` was asked for, and there is no such derivative; or the number of ranks is not
+        that of those which are there.
+    RankError
+        The other ranks did not come.
 
     """
+    steps = _own_steps(config, network, optimizer)
+    if config.ranks == 1 and os.environ.get('WORLD_SIZE', '1') == '1':
+        return steps
+    from asyncppo_ros.cluster.data_parallel import ranked
+    return ranked(steps, config, network, optimizer, logs)
+
+
+def _own_steps(config: LearnerConfig, network: ActorCritic,
+               optimizer: torch.optim.Adam) -> NumpySteps | TorchSteps:
+    """Give what makes the gradient steps of this process."""
     parameters = list(network.parameters())
     possible = (parameters[0].device.type == 'cpu'
                 and isinstance(network.distribution, TanhGaussian)

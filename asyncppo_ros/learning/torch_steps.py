@@ -46,6 +46,10 @@ class TorchSteps:
                   if tensor is not None]
         return (Samples(*parts) for parts in zip(*pieces))
 
+    def minibatch_of(self, samples: Samples) -> Samples:
+        """Give samples as they lie as one minibatch."""
+        return samples
+
     def step(self, samples: Samples, scheduled: Scheduled) -> Tensor:
         """
         Make one step of the optimizer.
@@ -54,6 +58,20 @@ class TorchSteps:
         -------
         float32 [8]
             The `STEP_NUMBERS`.
+
+        """
+        *numbers, loss = self.differentiate(samples, scheduled)
+        norm = self.descend(scheduled.step_size)
+        return torch.stack((*numbers, norm, loss))
+
+    def differentiate(self, samples: Samples, scheduled: Scheduled) -> tuple[Tensor, ...]:
+        """
+        Write the gradient of the loss.
+
+        Returns
+        -------
+        tuple of float32 []
+            The `STEP_NUMBERS` without the norm of the gradient.
 
         """
         ppo, network = self._ppo, self._network
@@ -78,16 +96,37 @@ class TorchSteps:
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, ppo.max_gradient_norm)
         with torch.no_grad():
             clip, dual = losses.clip_fractions(ratio, samples.advantage, scheduled.clip_ratio,
                                                dual_clip)
-            numbers = torch.stack((policy_loss, value_loss, entropy,
-                                   losses.approx_kl(log_ratio), clip, dual, norm, loss))
-        self._optimizer.param_groups[0]['lr'] = scheduled.step_size
+            return (policy_loss.detach(), value_loss.detach(), entropy.detach(),
+                    losses.approx_kl(log_ratio), clip, dual, loss.detach())
+
+    def descend(self, step_size: float) -> Tensor:
+        """Make one step along the gradient, and give its norm before it is scaled down."""
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._ppo.max_gradient_norm)
+        self._optimizer.param_groups[0]['lr'] = step_size
         self._optimizer.step()
-        network.bound_log_std()
-        return numbers
+        self._network.bound_log_std()
+        return norm
+
+    def give_gradient(self, flat: Tensor) -> None:
+        """Copy the gradient of the whole network to [W]."""
+        torch.cat([parameter.grad.flatten() for parameter in self._parameters
+                   if parameter.grad is not None], out=flat)
+
+    def take_gradient(self, flat: Tensor) -> None:
+        """Use [W] as the gradient."""
+        sizes = [parameter.numel() for parameter in self._parameters]
+        for parameter, part in zip(self._parameters, flat.split(sizes)):
+            parameter.grad = part.view(parameter.shape)
+
+    def measured(self) -> dict[str, float]:
+        """Give no further metrics."""
+        return {}
+
+    def close(self) -> None:
+        """Hold nothing."""
 
     def objective(self, ratio: Tensor, advantage: Tensor, clip_ratio: float,
                   dual_clip: float | Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from typing import Any
 
 from asyncppo_ros.run import replace_file
 
-RUNNING, RESTARTING = 'running', 'restarting'
+# PENDING: a cluster has no room for it so far.
+RUNNING, RESTARTING, PENDING = 'running', 'restarting', 'pending'
 QUARANTINED, FINISHED = 'quarantined', 'finished'
 
 
@@ -33,8 +34,9 @@ def write_states(path: pathlib.Path, states: Sequence[dict[str, Any]]) -> None:
     path : Path
         From `states_file`.
     states : sequence of dict
-        ``actor_id``, ``state`` (running, restarting, quarantined, finished), ``pid`` (0 = none),
-        ``crashes`` in a row, ``reason`` of the last one.
+        ``actor_id``, ``state`` (running, restarting, pending, quarantined, finished), ``pid``
+        (0 = none), ``crashes`` in a row, ``reason`` of the last one; ``host`` where it may be
+        another than the supervisor's.
 
     Raises
     ------
@@ -54,7 +56,7 @@ def read_states(run_dir: str | os.PathLike[str]) -> list[dict[str, Any]]:
             content = json.loads(path.read_text())
         except (OSError, ValueError):
             continue  # of no use now; it is written again with the next change
-        states += [{**state, 'host': content['host']} for state in content['actors']]
+        states += [{'host': content['host'], **state} for state in content['actors']]
     return sorted(states, key=lambda state: state['actor_id'])
 
 

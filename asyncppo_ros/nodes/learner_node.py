@@ -161,7 +161,8 @@ def _train(node: LearnerNode, stop: StopRequest) -> int:
     run_, config = _open(node.config, node.warn)
     environment = make(config.task, 1, config.seed, randomization=config.randomization,
                        privileged=config.policy.privileged_critic)
-    layout, task = layout_of(environment, sends_values(config)), environment.describe()
+    layout = layout_of(environment, sends_values(config), config.transport.observation_dtype)
+    task = environment.describe()
     environment.close()
     learner = Learner(config, task, layout.observation_size, layout.action_size,
                       run_.facts()['run_id'], layout.critic_size)
@@ -197,6 +198,7 @@ def _train(node: LearnerNode, stop: StopRequest) -> int:
         training.publish_last()
         receiver.close()
         training.save()
+        learner.close()
         for writer in writers:
             writer.close()
     how = 'all steps done' if training.done else 'stopped'

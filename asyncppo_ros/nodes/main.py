@@ -16,6 +16,7 @@ NODES = ('learner', 'actor', 'evaluator', 'policy', 'sim_robot')
 # An actor is a node only where its policies come from a topic.
 MODULES = {'actor': 'actor', 'learner': 'learner_node', 'evaluator': 'evaluator_node',
            'policy': 'policy_node', 'sim_robot': 'sim_robot_node'}
+CLUSTER = ('ray_fleet',)
 
 
 def run(name: str, arguments: list[str] | None = None) -> int:
@@ -25,8 +26,8 @@ def run(name: str, arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     name : str
-        ``learner``, ``actor``, ``evaluator``, ``policy``, ``sim_robot``, ``supervisor`` or
-        ``plots``.
+        ``learner``, ``actor``, ``evaluator``, ``policy``, ``sim_robot``, ``supervisor``,
+        ``ray_fleet`` or ``plots``.
     arguments : list of str, optional
         The command line without the program; default ``sys.argv[1:]``.
 
@@ -47,7 +48,8 @@ def run(name: str, arguments: list[str] | None = None) -> int:
 
     def body() -> int | None:
         stop.loading = True
-        module = importlib.import_module(f'asyncppo_ros.nodes.{MODULES.get(name, name)}')
+        room = 'cluster' if name in CLUSTER else 'nodes'
+        module = importlib.import_module(f'asyncppo_ros.{room}.{MODULES.get(name, name)}')
         stop.loading = False
         return module.run(given, stop)
 

@@ -32,6 +32,7 @@ HINTS = {
     'safetensors': 'pip install safetensors, or `make setup`',
     'matplotlib': 'pip install matplotlib, or `make setup`',
     'optuna': 'pip install optuna, or `make setup`',
+    'ray': 'pip install "asyncppo_ros[ray]"',
     'onnx': 'pip install "asyncppo_ros[onnx]", or `make setup`',
     'onnxruntime': 'pip install "asyncppo_ros[onnx]", or `make setup`',
     'rclpy': 'source /opt/ros/DISTRO/setup.bash, or pip install "asyncppo_ros[ros-jazzy]"; '
@@ -155,12 +156,21 @@ def compute_in_one_thread(environment: MutableMapping[str, str]) -> None:
 
 
 def stay_on_this_host(environment: MutableMapping[str, str]) -> None:
-    """Keep ROS discovery on this host unless the user has said how far it goes."""
-    if not {'ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_STATIC_PEERS', 'ROS_DISCOVERY_SERVER',
-            'ROS_LOCALHOST_ONLY'} & set(environment):
-        environment['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
-        if environment.get('ROS_DISTRO') == 'humble':
-            environment['ROS_LOCALHOST_ONLY'] = '1'
+    """
+    Keep ROS discovery on this host unless the user has said how far it goes.
+
+    With peers that were named it goes to them, and no further: so it needs no multicast, and
+    Fast DDS looks for 32 processes on each of them, where it would find the first four.
+    """
+    told = {'ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_DISCOVERY_SERVER', 'ROS_LOCALHOST_ONLY'}
+    if told & set(environment):
+        return
+    # Humble knows neither ranges nor peers.
+    if environment.get('ROS_DISTRO') == 'humble' and 'ROS_STATIC_PEERS' in environment:
+        return
+    environment['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+    if environment.get('ROS_DISTRO') == 'humble':
+        environment['ROS_LOCALHOST_ONLY'] = '1'
 
 
 def how_it_ended(code: int) -> str:

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from asyncppo_ros.config import ActorConfig, Config
+from asyncppo_ros.config import ActorConfig, Config, TransportConfig
 from asyncppo_ros.errors import UserError
 from asyncppo_ros.nodes.actor_states import (
     FINISHED,
@@ -249,6 +249,10 @@ def run(arguments: list[str], stop: StopRequest) -> int:
                         help='number of the first actor; unique over all hosts of a run')
     parser.add_argument('--address', default='',
                         help='of the learner, where it is not as in the settings')
+    parser.add_argument('--keys', default='',
+                        help='folder of the keys, where it is not as in the settings')
+    parser.add_argument('--further', action='store_true',
+                        help='the learner is started by others: say so where it does not answer')
     parser.add_argument('--robot', default='',
                         help='settings of a robot: the one actor collects from it')
     own = parser.parse_args(arguments)
@@ -266,8 +270,11 @@ def run(arguments: list[str], stop: StopRequest) -> int:
     if own.robot:
         ros += ['--params-file', own.robot]
         ros += [text for name, value in ONE_ROBOT.items() for text in ('-p', f'{name}:={value}')]
-    if own.address:
-        ros += ['-p', f'transport.address:={own.address}']
+    place = {name: value for name, value in (('transport.address', own.address),
+                                             ('transport.keys', own.keys)) if value}
+    ros += [text for name, value in place.items() for text in ('-p', f'{name}:={value}')]
+    if own.further:
+        _look_for_learner(build(Config, {**read_yaml(own.params_file), **place}).transport)
     command = [sys.executable, '-m', 'asyncppo_ros.nodes.main', 'actor', *ros]
     hung_after = 2.0 * config.transport.heartbeat_timeout_s
     actors = [Actor(own.first_actor_id + index, command, hung_after, config.actor.max_crashes)
@@ -283,6 +290,17 @@ def run(arguments: list[str], stop: StopRequest) -> int:
         for actor in actors:
             actor.wait(deadline - time.monotonic())
         record.update()
+
+
+def _look_for_learner(transport: TransportConfig) -> None:
+    """Find a mistake here, in one line, before it is told by every actor, and later."""
+    from asyncppo_ros.robot.signing import signing_key
+    from asyncppo_ros.transport.keys import actor_keys
+    from asyncppo_ros.transport.reach import why_out_of_reach
+    signing_key(transport.keys)
+    why = why_out_of_reach(transport.address, actor_keys(transport.keys))
+    if why:
+        _say(f'no learner answers at {transport.address}; still trying; {why}')
 
 
 class _Record:

@@ -15,6 +15,7 @@ VERBS = {
     'actors': ('asyncppo_ros.tools.actors',
                'collect for a run on another host, with or without ROS'),
     'train-local': ('asyncppo_ros.tools.local', 'train in this process, synchronously, no ROS'),
+    'rank': ('asyncppo_ros.tools.rank', 'share the gradient steps of a learner, on any host'),
     'eval': ('asyncppo_ros.tools.evaluate', 'score a run or a policy, deterministically'),
     'report': ('asyncppo_ros.tools.report', 'make a picture and a page of the curves of a run'),
     'render': ('asyncppo_ros.tools.render', 'draw a picture strip of one episode'),
@@ -54,6 +55,10 @@ def run(arguments: list[str], stop: StopRequest) -> int:
     verb, *rest = arguments
     if verb not in VERBS:
         raise UserError(f'{verb}: no such verb; there are {", ".join(VERBS)}')
+    if verb in ('train', 'train-local') and os.environ.get('RANK', '0') != '0' \
+            and 'MASTER_ADDR' in os.environ:
+        # torchrun runs one command everywhere; where it is not rank 0 it takes part in that one.
+        verb, rest = 'rank', []
     module = importlib.import_module(VERBS[verb][0])
     main_of_verb: Callable[[list[str], StopRequest], int] = module.main
     return main_of_verb(rest, stop)

@@ -71,6 +71,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
             writer.close()
         save_checkpoint(run.checkpoint, learner, last)
         replace_file(run.policy_file, learner.snapshot().data)
+        learner.close()
     if stop():
         print(f'stopped; continue with: asyncppo train-local --resume {run.folder}',
               file=sys.stderr)

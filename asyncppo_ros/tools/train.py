@@ -10,6 +10,7 @@ import sys
 import time
 from typing import Any
 
+from asyncppo_ros.cluster.ray_command import add_options, fleet_of, GAVE_UP, NAME, RayFleet
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import RunError, UserError
 from asyncppo_ros.launching import (
@@ -110,11 +111,19 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     """Train, show the progress, evaluate, and say where everything is."""
     parser = parser_for('train', __doc__)
     parser.add_argument('--namespace', default='asyncppo', help='ROS namespace of the run')
+    add_options(parser)
     own, given = split_settings(parser, arguments)
     namespace = namespace_of('--namespace ', own.namespace)
     require(NEEDED)
+    fleet = fleet_of(own)
+
+    def check(config: Config) -> None:
+        check_lag(config)
+        if fleet is not None:
+            fleet.check(config)
+
     settle = functools.partial(settled, stop=stop, tell=tell)
-    run, config = open_run(own, given, ['asyncppo', 'train', *arguments], check_lag, settle)
+    run, config = open_run(own, given, ['asyncppo', 'train', *arguments], check, settle)
     # Taken and given back: the learner takes it for the length of the run.
     run.lock()
     run.unlock()
@@ -123,7 +132,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     print(f'task {config.task}: {num_actors(config)} actors × {config.actor.num_envs} '
           f'environments, {config.env_steps:,} env steps; run {run.folder}', file=sys.stderr)
     progress = Progress(config.env_steps)
-    processes = Processes(run, namespace, progress.message)
+    processes = Processes(run, namespace, progress.message, fleet)
     try:
         processes.start()
         code = _watch(run, processes, progress, stop)
@@ -179,7 +188,7 @@ def tell(text: str) -> None:
 
 class Processes:
     """
-    The processes of a run on this host: learner, evaluator, supervisor.
+    The processes of a run on this host: learner, evaluator, and the owner of the actors.
 
     Parameters
     ----------
@@ -188,19 +197,26 @@ class Processes:
         ROS namespace of the run.
     tell : callable
         Is given a line for the user when a process died.
+    fleet : RayFleet, optional
+        Owns the actors in the place of a supervisor.
 
     """
 
     def __init__(self, run: Run, namespace: str,
-                 tell: Callable[[str], None] = lambda text: None) -> None:
+                 tell: Callable[[str], None] = lambda text: None,
+                 fleet: RayFleet | None = None) -> None:
         ros = ['--ros-args', '--params-file', str(run.config_file),
                '-r', f'__ns:=/{namespace.strip("/")}']
-        supervisor = ['--params-file', str(run.config_file), '--namespace', namespace]
+        owner = _Child('supervisor', ['--params-file', str(run.config_file), '--namespace',
+                                      namespace], run.logs) if fleet is None else \
+            _Child(NAME, fleet.arguments(run), run.logs, fleet.sweep)
         self._run = run
         self._tell = tell
+        self._fleet = fleet
+        self._owner = owner.name
         self._children = {'learner': _Child('learner', ros, run.logs),
                           'evaluator': _Child('evaluator', ros, run.logs),
-                          'supervisor': _Child('supervisor', supervisor, run.logs)}
+                          owner.name: owner}
 
     def start(self) -> None:
         """Start all three, each with a log file of its own."""
@@ -213,18 +229,22 @@ class Processes:
             text = child.tend(time.monotonic())
             if text:
                 self._tell(text)
+        news = self._fleet.news(self._run) if self._fleet is not None else ''
+        if news:
+            self._tell(news)
 
     def exit_code(self) -> int | None:
         """
         Give the code that ends the run; None while it goes on.
 
         The learner decides: its end, other than by a death that `tend` mends, is the end of the
-        run.  A supervisor that gave up ends it as well.  An evaluator that died does not.
+        run.  A supervisor or a fleet that gave up ends it as well.  An evaluator that died does
+        not.
         """
         learner = self._children['learner'].ended
         if learner is not None:
             return learner
-        return self._children['supervisor'].ended or None
+        return self._children[self._owner].ended or None
 
     def stop(self) -> None:
         """Ask all to end, and kill what has not ended in time."""
@@ -234,13 +254,16 @@ class Processes:
         for name, child in self._children.items():
             if not child.wait(deadline - time.monotonic()):
                 print(f'{name} did not end in time: killed', file=sys.stderr)
+        if self._fleet is not None:
+            self._fleet.close()
 
     def reason(self) -> str:
         """Give the line in which a process told the user's mistake."""
-        for name in ('learner', 'supervisor', 'evaluator'):
+        for name in ('learner', self._owner, 'evaluator'):
             if self._children[name].ended == 2:
                 lines = self._children[name].log.read_text(errors='replace').splitlines()
-                marked = [line for line in lines if '_node: ' in line or 'supervisor: ' in line]
+                marked = [line for line in lines
+                          if '_node: ' in line or f'{self._owner}: ' in line]
                 told = next((line for line in marked if 'gave up' not in line
                              and '_node: ' in line), (marked or lines or ['?'])[-1])
                 return told.partition(': ')[2] or told
@@ -248,7 +271,7 @@ class Processes:
 
     def blame(self, code: int) -> str:
         """Say which process ended the run, with the end of its log."""
-        name = next((name for name in ('learner', 'supervisor')
+        name = next((name for name in ('learner', self._owner)
                      if self._children[name].ended == code), 'learner')
         log = self._children[name].log
         tail = log.read_text(errors='replace').splitlines()[-15:]
@@ -262,16 +285,19 @@ class _Child:
 
     Attributes
     ----------
+    name : str
     log : Path
     ended : int or None
         Exit code once it is over for good.
 
     """
 
-    def __init__(self, name: str, arguments: Sequence[str], logs: pathlib.Path) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], logs: pathlib.Path,
+                 sweep: Callable[[int], None] = lambda pid: None) -> None:
+        self.name = name
         self.log = logs / f'{name}.log'
         self.ended: int | None = None
-        self._name = name
+        self._sweep = sweep
         self._command = [sys.executable, '-m', 'asyncppo_ros.nodes.main', name, *arguments]
         self._process: subprocess.Popen | None = None
         self._started = 0.0
@@ -296,25 +322,28 @@ class _Child:
                 self.start()
             return ''
         code = self._process.poll()
-        return '' if code is None else self._reap(code, now)
+        if code is None:
+            return ''
+        self._sweep(self._process.pid)
+        return self._reap(code, now)
 
     def _reap(self, code: int, now: float) -> str:
         if not self._mends(code):
             self.ended = code
             return ''
         self._deaths = 1 if now - self._started > HEALTHY_S else self._deaths + 1
-        died = f'the {self._name} died with {how_it_ended(code)}'
+        died = f'the {self.name} died with {how_it_ended(code)}'
         if self._deaths > MAX_RESTARTS:
             self.ended = code
             return f'{died}, {self._deaths} times in a row: it is not started again'
         pause = FIRST_PAUSE_S * 2.0 ** (self._deaths - 1)
         self._process, self._start_at = None, now + pause
-        goes_on = ' from the last checkpoint' if self._name == 'learner' else ''
+        goes_on = ' from the last checkpoint' if self.name == 'learner' else ''
         return f'{died}: started again{goes_on} in {pause:g} s ({self.log})'
 
     def _mends(self, code: int) -> bool:
         """Say whether another start may help; a supervisor ends with 1 when it gave up."""
-        return code < 0 if self._name == 'supervisor' else code not in (0, 2)
+        return code < 0 if self.name == 'supervisor' else code not in (0, 2, GAVE_UP)
 
     def terminate(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -332,6 +361,8 @@ class _Child:
             self._process.kill()
             self._process.wait()
             return False
+        finally:
+            self._sweep(self._process.pid)
         return True
 
 

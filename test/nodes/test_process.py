@@ -18,6 +18,7 @@ from asyncppo_ros.nodes.process import (
     die_with_parent,
     guarded,
     PARENT_VARIABLE,
+    stay_on_this_host,
     STOP_SIGNALS,
     StopRequest,
 )
@@ -85,6 +86,18 @@ def test_children_have_one_thread_and_stay_on_this_host(monkeypatch):
     assert environment[PARENT_VARIABLE] == str(os.getpid())
     monkeypatch.setenv('ROS_AUTOMATIC_DISCOVERY_RANGE', 'SUBNET')
     assert child_environment()['ROS_AUTOMATIC_DISCOVERY_RANGE'] == 'SUBNET'
+
+
+@pytest.mark.parametrize('distro, told, found', [
+    ('jazzy', {'ROS_STATIC_PEERS': '192.168.1.10'}, ('LOCALHOST', None)),
+    ('jazzy', {'ROS_DISCOVERY_SERVER': '192.168.1.10:11811'}, (None, None)),
+    ('jazzy', {'ROS_LOCALHOST_ONLY': '0'}, (None, '0')),
+    ('humble', {}, ('LOCALHOST', '1')), ('humble', {'ROS_STATIC_PEERS': 'x'}, (None, None))])
+def test_discovery_goes_to_peers_that_are_named_and_no_further(distro, told, found):
+    environment = {'ROS_DISTRO': distro, **told}
+    stay_on_this_host(environment)
+    assert (environment.get('ROS_AUTOMATIC_DISCOVERY_RANGE'),
+            environment.get('ROS_LOCALHOST_ONLY')) == found
 
 
 def test_processes_of_a_run_start_no_others_by_importing_mujoco(monkeypatch):
@@ -194,3 +207,26 @@ def test_a_hung_actor_shows_its_stacks_and_is_replaced(make_actor, capfd, monkey
     errors = capfd.readouterr().err
     assert 'actor 0 is hung' in errors and 'most recent call first' in errors
     assert 'died with signal SIGKILL' in errors
+
+
+def test_further_actors_hear_at_once_why_no_learner_answers(tmp_path, capfd, monkeypatch):
+    pytest.importorskip('zmq')
+    from asyncppo_ros.transport import keys, reach
+    keys.make_keys(tmp_path / 'keys')
+    file = tmp_path / 'config.yaml'
+    file.write_text('task: cartpole_swingup\ntransport: {address: "tcp://10.0.0.1:5577"}\n')
+    asked = []
+    monkeypatch.setattr(reach, 'why_out_of_reach',
+                        lambda address, found: asked.append((address, found)) or 'for a reason')
+    monkeypatch.setattr(supervisor, 'supervise', lambda actors, *_: len(actors))
+    options = ['--params-file', str(file), '--num-actors', '3']
+    assert supervisor.run(options, StopRequest()) == 3
+    assert asked == []  # the learner of this host is about to start
+    assert supervisor.run([*options, '--further', '--address', 'tcp://lab:5577', '--keys',
+                           str(tmp_path / 'keys')], StopRequest()) == 3
+    assert asked == [('tcp://lab:5577', keys.actor_keys(tmp_path / 'keys'))]
+    assert 'no learner answers at tcp://lab:5577; still trying; for a reason\n' \
+        in capfd.readouterr().err
+    with pytest.raises(ConfigError, match='transport.keys: .*nowhere'):
+        supervisor.run([*options, '--further', '--keys', str(tmp_path / 'nowhere')],
+                       StopRequest())

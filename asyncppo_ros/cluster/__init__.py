@@ -1,0 +1,1 @@
+"""More than one host or learner: Ray, torch.distributed."""
