@@ -24,6 +24,7 @@ STOP_S = '10'
 ARGUMENTS = (
     ('config', '', 'config.yaml of the run (needed)'),
     ('learner', '', 'address of the learner, tcp://HOST:PORT; empty = as in the config'),
+    ('keys', '', 'folder of the keys on this host (asyncppo keys); empty = as in the config'),
     ('num_actors', 'auto', 'actor processes on this host; auto follows the cores'),
     ('first_actor_id', 'auto', 'number of the first actor, unique over all hosts of the run; '
                                'auto = from the name of this host'),
@@ -65,7 +66,8 @@ def start(context: LaunchContext) -> list:
         first = str(first_actor_id())
     arguments = ['--params-file', config_file,
                  '--namespace', namespace_of('namespace:=', values['namespace']),
-                 '--address', values['learner'], '--num-actors', count,
+                 '--address', values['learner'], '--keys', values['keys'],
+                 '--further', '--num-actors', count,
                  '--first-actor-id', count_of('first_actor_id', first)]
     if count == '0':
         arguments += ['--by-cores']

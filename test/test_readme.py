@@ -64,14 +64,20 @@ ALL_COMMANDS = [pytest.param(page, words, id=f'{page.name}: {" ".join(words)[:70
 def own_options(verb, bench='learning'):
     """Read from the sources which options a verb, or a bench, declares beside the settings."""
     if verb == 'train-local':
-        return own_options('train') - {'--namespace'}
+        return own_options('train') - {'--namespace', *options_in('cluster/ray_command.py')}
     if verb == 'bench':
-        file = f'asyncppo_ros/tools/bench/{bench}.py'
-    else:
-        file = VERBS[verb][0].replace('.', '/') + '.py'
-    calls = [node for node in ast.walk(ast.parse((ROOT / file).read_text()))
+        # The scripts of peers have the folder of that name.
+        return {'--help', *options_in(
+            f'tools/bench/{"against_peers" if bench == "peers" else bench}.py')}
+    options = {'--help', *options_in(VERBS[verb][0].split('.', 1)[1].replace('.', '/') + '.py')}
+    return options | set(options_in('cluster/ray_command.py')) if verb == 'train' else options
+
+
+def options_in(file):
+    """Read the names of the options that a module declares."""
+    calls = [node for node in ast.walk(ast.parse(source_of(file)))
              if isinstance(node, ast.Call) and getattr(node.func, 'attr', '') == 'add_argument']
-    return {'--help'} | {call.args[0].value for call in calls}
+    return [name.value for call in calls for name in call.args]
 
 
 def launch_arguments(file):
@@ -367,7 +373,7 @@ def test_topics_and_services_of_a_policy_node():
     check_robot_topics(rows, source)
     told = {name.strip('`') for name, *_ in rows}
     published = {name.replace('{name}', 'NAME')
-                 for name in re.findall(r"create_publisher\(\w+, f?'([^']+)'", source)}
+                 for name in re.findall(r" publisher\(\w+, f?'([^']+)'", source)}
     assert len(published) == 4 and published <= told
     assert {qos for *_, qos in rows} == {*QOS, 'metrics'}
     services = table_after(PAGES[0], '| service of `policy_node` (`std_srvs/Trigger`) | effect |')

@@ -45,7 +45,6 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     config = resolve({**robot, **given, 'transport.policies': 'zmq'}, own.config)
     require((*NEEDED, 'rclpy') if config.actor.source == 'robot' else NEEDED)
     check_task(config.task, config.seed)
-    _check_keys(config.transport.keys)
     first = first_actor_id() if own.first_actor_id < 0 else own.first_actor_id
     print(f'task {config.task}: actors {first} and following collect for the learner at '
           f'{config.transport.address}', file=sys.stderr, flush=True)
@@ -56,14 +55,5 @@ def main(arguments: list[str], stop: StopRequest) -> int:
         # What the run has settled is the number of another host.
         by_cores = [] if own.num_actors or 'num_actors' in given else ['--by-cores']
         return supervisor.run(['--params-file', str(file), '--num-actors', str(own.num_actors),
-                               '--first-actor-id', str(first), '--robot', own.robot, *by_cores],
-                              stop)
-
-
-def _check_keys(keys: str) -> None:
-    """Find a mistake here, in one line, instead of in every actor."""
-    if keys:
-        from asyncppo_ros.robot.signing import signing_key
-        from asyncppo_ros.transport.keys import actor_keys
-        actor_keys(keys)
-        signing_key(keys)
+                               '--first-actor-id', str(first), '--robot', own.robot, '--further',
+                               *by_cores], stop)

@@ -62,11 +62,14 @@ class WatchedRun:
         Go on with the run in `folder`.
     environment : mapping
         Variables beside those of this process.
+    entering : sequence of str
+        What stands before the command, such as what runs it on another host.
 
     """
 
     def __init__(self, folder: str | pathlib.Path, settings: Mapping[str, Any],
-                 resume: bool = False, environment: Mapping[str, str] | None = None) -> None:
+                 resume: bool = False, environment: Mapping[str, str] | None = None,
+                 entering: Sequence[str] = ()) -> None:
         self.run = Run(folder)
         self.seen: list[Seen] = []
         self._tail = Tail(self.run.metrics_file)
@@ -84,7 +87,7 @@ class WatchedRun:
         self.output.parent.mkdir(parents=True, exist_ok=True)
         with open(self.output, 'ab') as output:
             self.process = subprocess.Popen(
-                [sys.executable, '-m', 'asyncppo_ros.tools.cli', 'train', *where,
+                [*entering, sys.executable, '-m', 'asyncppo_ros.tools.cli', 'train', *where,
                  str(self.run.folder), *options],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=variables,
                 start_new_session=True)
