@@ -5,6 +5,7 @@ import dataclasses
 import multiprocessing
 from multiprocessing.connection import Connection
 import select
+import signal
 import time
 
 import numpy as np
@@ -196,6 +197,8 @@ class ActorProcesses:
 
 
 def _serve(pipe: Connection) -> None:
+    # Ctrl-C is for the bench, which ends its processes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         actors = FakeActors(*pipe.recv())
         actors.run(pipe.poll)
