@@ -63,6 +63,7 @@ def test_the_learner_is_killed_and_goes_on_from_its_checkpoint(tmp_path):
         assert first['env_steps'] > 0 and first['policy_version'] > 1
 
 
+@slow
 def test_a_full_disk_stops_checkpoints_but_not_the_training(tmp_path):
     with FaultRun(tmp_path) as run, diagnostics() as heard:
         run.settle()

@@ -53,7 +53,8 @@ def test_a_wrong_key_is_refused_by_name(lab):
     name = fingerprint(actor_keys(lab.folder / 'others').public)
     lab.wait_for(lambda: "does not know this actor's key" in lab.told('lab1', 'key.log'), 'word')
     lab.wait_for(lambda: name in lab.log('learner'), 'its name')
-    line, = (line for line in lab.log('learner').splitlines() if name in line)
+    # It may be told again where it knocks on.
+    line = next(line for line in lab.log('learner').splitlines() if name in line)
     assert f'a connection from {ADDRESSES["lab1"]}: refused: curve_key' in line
     # It knocks on: its key may be added.
     assert lab.key.poll() is None
@@ -82,6 +83,7 @@ def test_an_address_that_others_reach_is_refused_unless_plain_text_is_asked_for(
     assert allowed == f'{address}\n'
 
 
+@slow
 def test_a_cut_of_one_host_costs_nothing_but_its_time(lab):
     lab.wait_for(lambda: lab.newest('actors') == 3, 'three actors')
     cut(lab, 5.0)

@@ -129,6 +129,7 @@ def test_the_rows_have_both_ratios():
     assert ratios["training / mj_step on the newest policy's states"] == pytest.approx(0.16)
 
 
+@pytest.mark.slow
 def test_a_short_run():
     settings = [text for name, value in {**SMALL, 'num_actors': 1, 'evaluation.every_seconds': 60,
                                          'transport.heartbeat_timeout_s': 10}.items()

@@ -62,6 +62,7 @@ def test_the_ratio_is_that_within_rounds(share, passed):
     assert rows[-1]['ratio'] == pytest.approx(share * 0.75)
 
 
+@pytest.mark.slow
 def test_a_short_run():
     settings = [text for name, value in {**SMALL, 'num_actors': 1}.items()
                 for text in (f'--{name}', str(value))]

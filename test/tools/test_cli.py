@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from asyncppo_ros.config import Config
+from asyncppo_ros.nodes.process import guarded, StopRequest
 from asyncppo_ros.run import create, resolve, Run
-from asyncppo_ros.tools.cli import VERBS
+from asyncppo_ros.tools.cli import run, VERBS
 
 SMALL = ('--env_steps', 2048, '--actor.num_envs', 8, '--actor.chunk_length', 16,
          '--learner.batch_size', 512, '--learner.ppo.minibatch_size', 128,
@@ -35,6 +36,21 @@ def refused(*arguments, code=2, **kwargs):
     assert len(lines) == 1 and lines[0].startswith('asyncppo: '), result.stderr
     assert result.stdout == ''
     return lines[0]
+
+
+@pytest.fixture
+def refused_here(capsys, monkeypatch, tmp_path):
+    """Do as `refused`, in this process and an empty folder: a start of Python takes seconds."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_verb(*arguments):
+        code = guarded(lambda: run([*map(str, arguments)], StopRequest()), 'asyncppo')
+        output = capsys.readouterr()
+        lines = output.err.strip().splitlines()
+        assert code == 2 and output.out == '', output
+        assert len(lines) == 1 and lines[0].startswith('asyncppo: '), output.err
+        return lines[0]
+    return run_verb
 
 
 def test_help_names_every_verb_and_setting():
@@ -99,11 +115,10 @@ def test_resume_continues_and_init_from_begins_anew(finished, tmp_path):
     (('--resume', 'no_run'), 'no run there'),
     (('--init_from', 'no_policy.safetensors'), 'no_policy.safetensors'),
 ])
-def test_mistakes(verb, arguments, text, tmp_path):
+def test_mistakes(verb, arguments, text, tmp_path, refused_here):
     if verb == 'train':
         pytest.importorskip('rclpy')
-    line = refused(verb, *arguments, cwd=tmp_path)
-    assert text in line
+    assert text in refused_here(verb, *arguments)
     assert not (tmp_path / 'runs').exists()
 
 
@@ -112,8 +127,12 @@ def test_mistakes(verb, arguments, text, tmp_path):
     (('report', 'nowhere'), 'nowhere'), (('books', 'nowhere'), 'nowhere'),
     (('eval',), 'RUN_OR_ARTEFACT'), (('eval', 'x', '--episodes', '0'), 'must be at least 1'),
 ])
-def test_mistakes_of_other_verbs(arguments, text, tmp_path):
-    assert text in refused(*arguments, cwd=tmp_path)
+def test_mistakes_of_other_verbs(arguments, text, refused_here):
+    assert text in refused_here(*arguments)
+
+
+def test_a_mistake_at_the_command_line(tmp_path):
+    assert "'reech'" in refused('train-local', '--task', 'reech', cwd=tmp_path)
 
 
 def test_a_run_is_never_overwritten(finished, tmp_path):
