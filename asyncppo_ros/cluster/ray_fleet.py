@@ -7,10 +7,8 @@ them along when it ends.
 
 import argparse
 import os
-import pathlib
 import secrets
 import sys
-import time
 from typing import Any
 
 from asyncppo_ros.cluster.ray_actors import Actor
@@ -20,9 +18,9 @@ from asyncppo_ros.config import Config
 from asyncppo_ros.errors import UserError
 from asyncppo_ros.launching import require
 from asyncppo_ros.nodes.actor import NICENESS
-from asyncppo_ros.nodes.actor_states import states_file, write_states
+from asyncppo_ros.nodes.actor_states import StatesRecord
 from asyncppo_ros.nodes.process import guarded, StopRequest
-from asyncppo_ros.nodes.supervisor import supervise
+from asyncppo_ros.nodes.supervisor import supervise_to_the_end
 from asyncppo_ros.run import check_source, num_actors
 from asyncppo_ros.settings import build, read_yaml, to_dict
 
@@ -122,42 +120,11 @@ def sent_keys(keys: str, joined: str) -> KeyFiles | None:
 
 
 def _own_actors(actors: list[Actor], run_dir: str, stop: StopRequest) -> int:
-    record = _Record(run_dir, actors)
-    try:
-        code = supervise(actors, stop, record.update)
-    finally:
-        for actor in actors:
-            actor.stop()
-        deadline = time.monotonic() + STOP_S
-        for actor in actors:
-            actor.wait(deadline - time.monotonic())
-        record.update()
+    code = supervise_to_the_end(actors, stop, StatesRecord(
+        run_dir, 0, lambda: [actor.state for actor in actors], _say), STOP_S)
     if code == 2:
         raise UserError(next(actor.quarantined for actor in actors if actor.exit_code == 2))
     return GAVE_UP if code else 0
-
-
-class _Record:
-    """The states of the actors in the run's folder, written when one of them changes."""
-
-    def __init__(self, run_dir: str, actors: list[Actor]) -> None:
-        self._path = states_file(run_dir, 0)
-        self._actors = actors
-        self._written: list[dict[str, Any]] = []
-
-    def update(self) -> None:
-        states = [actor.state for actor in self._actors]
-        if states == self._written or not pathlib.Path(self._path).parent.is_dir():
-            return
-        try:
-            write_states(self._path, states)
-        except OSError as error:
-            if self._written:
-                _say(f'{self._path} not written: {error.strerror}')
-            # Told once, tried again at every look.
-            self._written = []
-            return
-        self._written = states
 
 
 def _say(text: str) -> None:

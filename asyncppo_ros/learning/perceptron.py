@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from asyncppo_ros.robot.numpy_policy import ACTIVATIONS
+
 Array = npt.NDArray[np.floating]
 
 
@@ -20,7 +22,8 @@ class Perceptron:
     weight_gradients, bias_gradients : sequence of float, shapes as above
         Receive the gradients.
     activation : str
-        Of every layer but the last: a key of `ACTIVATIONS`.
+        Of every layer but the last: a key of `robot.numpy_policy.ACTIVATIONS`, with which actors
+        compute.
 
     """
 
@@ -31,7 +34,8 @@ class Perceptron:
         self._transposed = [weight.T for weight in weights]
         self._weight_gradients = list(weight_gradients)
         self._bias_gradients = list(bias_gradients)
-        self._activate, self._through_activation = ACTIVATIONS[activation]
+        self._activate = ACTIVATIONS[activation]
+        self._through_activation = _GRADIENTS[activation]
         self._last = len(self._weights) - 1
         self._make_memory(0)
 
@@ -51,7 +55,7 @@ class Perceptron:
             np.dot(below, self._transposed[index], out=values)
             values += self._biases[index]
             if index < self._last:
-                self._activate(values, self._spare[index])
+                self._activate(values)
             below = values
         return below
 
@@ -105,21 +109,10 @@ class _Memory(NamedTuple):
     spare: list[Array]
 
 
-def _tanh(values: Array, spare: Array) -> None:
-    np.tanh(values, out=values)
-
-
 def _through_tanh(gradient: Array, values: Array, spare: Array) -> None:
     np.multiply(values, values, out=spare)
     np.subtract(1.0, spare, out=spare)
     gradient *= spare
-
-
-def _elu(values: Array, spare: Array) -> None:
-    np.minimum(values, 0.0, out=spare)
-    np.expm1(spare, out=spare)
-    np.maximum(values, 0.0, out=values)
-    values += spare
 
 
 def _through_elu(gradient: Array, values: Array, spare: Array) -> None:
@@ -129,16 +122,11 @@ def _through_elu(gradient: Array, values: Array, spare: Array) -> None:
     gradient *= spare
 
 
-def _relu(values: Array, spare: Array) -> None:
-    np.maximum(values, 0.0, out=values)
-
-
 def _through_relu(gradient: Array, values: Array, spare: Array) -> None:
     gradient *= values > 0.0
 
 
-Pass = tuple[Callable[[Array, Array], None], Callable[[Array, Array, Array], None]]
-#: Of each activation: what makes outputs of z in place, and what makes the gradient of z, in
-#: place, from that of the outputs; both with memory to spare.
-ACTIVATIONS: dict[str, Pass] = {'tanh': (_tanh, _through_tanh), 'elu': (_elu, _through_elu),
-                                'relu': (_relu, _through_relu)}
+#: Of each activation: what makes the gradient of z, in place, from that of the outputs, the
+#: outputs, and memory to spare.
+_GRADIENTS: dict[str, Callable[[Array, Array, Array], None]] = {
+    'tanh': _through_tanh, 'elu': _through_elu, 'relu': _through_relu}

@@ -5,7 +5,7 @@ What the supervisors of a run tell of their actors, in files that the learner an
 with K writes ``actors-K.json``, so that no two write the same file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import json
 import os
 import pathlib
@@ -46,6 +46,47 @@ def write_states(path: pathlib.Path, states: Sequence[dict[str, Any]]) -> None:
     """
     content = {'host': socket.gethostname(), 'supervisor': os.getpid(), 'actors': list(states)}
     replace_file(path, (json.dumps(content, indent=1) + '\n').encode())
+
+
+class StatesRecord:
+    """
+    The states of a supervisor's actors in the run's folder, written when one of them changes.
+
+    On a host without that folder nothing is written.
+
+    Parameters
+    ----------
+    run_dir : str
+    first_actor_id : int
+    states : callable
+        Gives them as they are now, see `write_states`.
+    say : callable
+        Takes one line for people.
+
+    """
+
+    def __init__(self, run_dir: str, first_actor_id: int,
+                 states: Callable[[], list[dict[str, Any]]], say: Callable[[str], None]) -> None:
+        here = run_dir and pathlib.Path(run_dir).is_dir()
+        self._path = states_file(run_dir, first_actor_id) if here else None
+        self._states, self._say = states, say
+        self._written: list[dict[str, Any]] = []
+        self._told = False
+
+    def update(self) -> None:
+        """Write them where they have changed."""
+        states = self._states()
+        if self._path is None or states == self._written:
+            return
+        try:
+            write_states(self._path, states)
+        except OSError as error:
+            # Tried again at every look; told once.
+            if not self._told:
+                self._say(f'{self._path} not written: {error.strerror}')
+            self._told = True
+            return
+        self._written, self._told = states, False
 
 
 def read_states(run_dir: str | os.PathLike[str]) -> list[dict[str, Any]]:

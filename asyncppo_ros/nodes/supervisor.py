@@ -6,14 +6,13 @@ keeps dying, and takes all of them along when it ends.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from asyncppo_ros.config import ActorConfig, Config, TransportConfig
 from asyncppo_ros.errors import UserError
@@ -22,8 +21,7 @@ from asyncppo_ros.nodes.actor_states import (
     QUARANTINED,
     RESTARTING,
     RUNNING,
-    states_file,
-    write_states,
+    StatesRecord,
 )
 from asyncppo_ros.nodes.process import (
     child_environment,
@@ -203,14 +201,31 @@ class Actor:
             self._pipe = -1
 
 
-def supervise(actors: list[Actor], stop: StopRequest,
+class Owned(Protocol):
+    """What is supervised: an `Actor`, or one of a Ray cluster."""
+
+    finished: bool
+    quarantined: str
+    exit_code: int | None
+
+    def tend(self, now: float) -> None:
+        """Do whatever is due at a steady time [s]."""
+
+    def stop(self) -> None:
+        """Ask it to end."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait for its end, then end it."""
+
+
+def supervise(actors: Sequence[Owned], stop: StopRequest,
               changed: Callable[[], None] = lambda: None) -> int:
     """
     Tend actors until they have finished or are asked to stop.
 
     Parameters
     ----------
-    actors : list of Actor
+    actors : sequence of Owned
     stop : StopRequest
     changed : callable
         Called after each look at the actors.
@@ -232,6 +247,31 @@ def supervise(actors: list[Actor], stop: StopRequest,
             return 1 if all(actor.quarantined for actor in actors) else 0
         stop.wait(POLL_S)
     return 0
+
+
+def supervise_to_the_end(actors: Sequence[Owned], stop: StopRequest, record: StatesRecord,
+                         stop_s: float) -> int:
+    """
+    Tend actors, see `supervise`, note their states, and take them along at the end.
+
+    Parameters
+    ----------
+    actors : sequence of Owned
+    stop : StopRequest
+    record : StatesRecord
+    stop_s : float
+        Time that all of them have to end [s].
+
+    """
+    try:
+        return supervise(actors, stop, record.update)
+    finally:
+        for actor in actors:
+            actor.stop()
+        deadline = time.monotonic() + stop_s
+        for actor in actors:
+            actor.wait(deadline - time.monotonic())
+        record.update()
 
 
 def run(arguments: list[str], stop: StopRequest) -> int:
@@ -279,17 +319,10 @@ def run(arguments: list[str], stop: StopRequest) -> int:
     hung_after = 2.0 * config.transport.heartbeat_timeout_s
     actors = [Actor(own.first_actor_id + index, command, hung_after, config.actor.max_crashes)
               for index in range(count)]
-    record = _Record(config.run_dir, own.first_actor_id, actors)
     _say(f'{count} actors, {config.actor.num_envs} environments each')
-    try:
-        return supervise(actors, stop, record.update)
-    finally:
-        for actor in actors:
-            actor.stop()
-        deadline = time.monotonic() + STOP_S
-        for actor in actors:
-            actor.wait(deadline - time.monotonic())
-        record.update()
+    return supervise_to_the_end(actors, stop, StatesRecord(
+        config.run_dir, own.first_actor_id, lambda: [actor.state for actor in actors], _say),
+        STOP_S)
 
 
 def _look_for_learner(transport: TransportConfig) -> None:
@@ -301,35 +334,6 @@ def _look_for_learner(transport: TransportConfig) -> None:
     why = why_out_of_reach(transport.address, actor_keys(transport.keys))
     if why:
         _say(f'no learner answers at {transport.address}; still trying; {why}')
-
-
-class _Record:
-    """
-    The states of the actors in the run's folder, written when one of them changes.
-
-    On a host without that folder nothing is written.
-    """
-
-    def __init__(self, run_dir: str, first_actor_id: int, actors: list[Actor]) -> None:
-        here = run_dir and pathlib.Path(run_dir).is_dir()
-        self._path = states_file(run_dir, first_actor_id) if here else None
-        self._actors = actors
-        self._written: list[dict[str, Any]] = []
-        self._told = False
-
-    def update(self) -> None:
-        states = [actor.state for actor in self._actors]
-        if self._path is None or states == self._written:
-            return
-        try:
-            write_states(self._path, states)
-        except OSError as error:
-            # Tried again at every look; told once.
-            if not self._told:
-                _say(f'{self._path} not written: {error.strerror}')
-            self._told = True
-            return
-        self._written, self._told = states, False
 
 
 def _say(text: str) -> None:

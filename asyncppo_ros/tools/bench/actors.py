@@ -70,8 +70,7 @@ def measure(count: int, settings: dict[str, Any], seconds: float,
     settings = without_place(settings)
     watched = WatchedRun(folder / 'run', {**settings, 'num_actors': count})
     try:
-        watched.need(lambda: watched.seen and watched.seen[-1].row['actors'] == count,
-                     f'{count} actors', seconds=300.0, stop=stop)
+        watched.need_actors(count, stop)
         watched.watch(WARM_UP_S, stop)
         begun = len(watched.seen)
         watched.watch(seconds, stop)

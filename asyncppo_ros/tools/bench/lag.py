@@ -72,9 +72,7 @@ def measure(target: int, settings: dict[str, Any], seconds: float,
     settings = without_place(settings)
     watched = WatchedRun(folder / 'run', settings)
     try:
-        watched.need(lambda: watched.seen
-                     and watched.seen[-1].row['actors'] == settings['num_actors'],
-                     'all actors', stop=stop)
+        watched.need_actors(settings['num_actors'], stop, seconds=120.0)
         watched.watch(seconds, stop)
         watched.end()
         return outcome_of(target, settings['learner.max_policy_lag'],

@@ -27,6 +27,7 @@ from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.settings import build, to_dict
 from asyncppo_ros.tools.arguments import Parser, split_settings
+from asyncppo_ros.tools.bench.inference import widths_of
 from asyncppo_ros.tools.bench.results import paired_row, report, row, table
 from asyncppo_ros.tools.bench.rounds import interleaved
 from asyncppo_ros.tools.made_up_chunks import made_up_chunk
@@ -89,8 +90,8 @@ class Case:
         config = build(Config, {
             'env_steps': 10 ** 12, 'learner.ppo.minibatch_size': max(512, batch // 8), **given,
             'learner.device': device, 'learner.batch_size': batch,
-            'policy.hidden_sizes': _widths(network),
-            'policy.critic_hidden_sizes': _widths(network)})
+            'policy.hidden_sizes': widths_of(network),
+            'policy.critic_hidden_sizes': widths_of(network)})
         self.learner = Learner(config, {'task': 'learner'}, LAYOUT.observation_size,
                                LAYOUT.action_size, run_id=1)
         self.name = f'{self.learner.device.type} {network} {batch}'
@@ -196,10 +197,3 @@ def device_names(cases: Sequence[Case]) -> dict[str, str]:
 
 def _arrays(chunks: Sequence[Chunk]) -> list[np.ndarray]:
     return [getattr(chunk, name) for chunk in chunks for name, _, _ in ARRAYS]
-
-
-def _widths(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(width) for width in text.split(','))
-    except ValueError:
-        raise ConfigError(f'--networks {text}: must be widths such as 64,64') from None

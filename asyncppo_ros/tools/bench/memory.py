@@ -77,9 +77,7 @@ def measure(settings: dict[str, Any], seconds: float, stop: StopRequest
     watched = WatchedRun(folder / 'run', settings)
     samples: list[dict[str, Any]] = []
     try:
-        watched.need(lambda: watched.seen
-                     and watched.seen[-1].row['actors'] == settings['num_actors'],
-                     'all actors', stop=stop)
+        watched.need_actors(settings['num_actors'], stop, seconds=120.0)
         begun = told = time.monotonic()
         while time.monotonic() - begun < seconds and not stop():
             samples.append({'time_s': round(time.monotonic() - begun, 3),

@@ -97,9 +97,7 @@ def _of_ours(config: Config, folder: pathlib.Path, seconds: float, stop: StopReq
     run = Run(_fresh(folder))
     watched = WatchedRun(run.folder, settings)
     try:
-        watched.need(lambda: watched.seen and watched.seen[-1].row['actors']
-                     == config.num_actors, f'{config.num_actors} actors', seconds=300.0,
-                     stop=stop)
+        watched.need_actors(config.num_actors, stop)
         watched.watch(WARM_UP_S, stop)
         begun = max(0, len(watched.seen) - 1)
         watched.watch(seconds, stop)

@@ -161,9 +161,7 @@ def _training(config: Config, seconds: float, stop: StopRequest) -> dict[str, An
                 if name not in ('run_dir', 'transport.address') and as_text(value)}
     watched = WatchedRun(folder / 'run', settings)
     try:
-        watched.need(lambda: watched.seen and watched.seen[-1].row['actors']
-                     == config.num_actors, f'{config.num_actors} actors', seconds=300.0,
-                     stop=stop)
+        watched.need_actors(config.num_actors, stop)
         watched.watch(WARM_UP_S, stop)
         begun = len(watched.seen)
         watched.watch(seconds, stop)

@@ -143,6 +143,11 @@ class WatchedRun:
             raise RunError(f'run {self.run.folder}: {how} before {what}; see {self.output} and '
                            f'{self.run.logs}')
 
+    def need_actors(self, count: int, stop: StopRequest, seconds: float = 300.0) -> None:
+        """Look until so many actors collect; see `need`."""
+        self.need(lambda: self.seen and self.seen[-1].row['actors'] == count, f'{count} actors',
+                  seconds, stop)
+
     def require_success(self) -> None:
         """
         Ask how a run that has ended did.
