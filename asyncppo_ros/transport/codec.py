@@ -71,9 +71,14 @@ def encode_chunk(chunk: Chunk, layout: Layout) -> list[bytes | memoryview]:
     payload, plan = payload_of(chunk, layout)
     if layout.observation_dtype != 'float32':
         payload = to_wire(payload, payload_plan(plan.sizes, layout))
-    integers = (getattr(chunk, name) for name in INTEGERS)
-    header = _HEADER.pack(MAGIC, SCHEMA, layout.digest(), *integers, *plan.sizes, len(payload))
+    header = header_of(chunk, layout, plan, len(payload))
     return [header + _CRC.pack(zlib.crc32(payload, zlib.crc32(header))), payload]
+
+
+def header_of(chunk: Chunk, layout: Layout, plan: PayloadPlan, length: int) -> bytes:
+    """Give the header of a chunk whose payload has so many bytes, without the CRC of both."""
+    integers = (getattr(chunk, name) for name in INTEGERS)
+    return _HEADER.pack(MAGIC, SCHEMA, layout.digest(), *integers, *plan.sizes, length)
 
 
 def decode_chunk(frames: Sequence[bytes | memoryview], layout: Layout,

@@ -17,6 +17,11 @@ without the smallest chunk that is outstanding: a batch is never full without a 
 meant for it, whoever comes last.  A slow actor can still be overtaken by several batches, as those
 are granted anew while it collects; it cuts its chunk when it hears of the policies made meanwhile
 (`acting.actor.cut_lag`).
+
+Actors come one after the other, and nobody knows how many will.  What is granted cannot be taken
+back, so the first must not be granted all that may be under way before the next is there.
+Whenever somebody joins, all start afresh: an actor may have one chunk more outstanding than have
+arrived from it since.  One that is alone, or when all are there, soon has as many as it can use.
 """
 
 from collections import Counter
@@ -49,7 +54,7 @@ class Permit(NamedTuple):
 
 @dataclasses.dataclass
 class _Account:
-    """One actor's grants; `expected` is the next chunk to arrive."""
+    """One actor's grants; `expected` is its next chunk, `arrived` how many since a join."""
 
     chunk_transitions: int
     target_lag: int
@@ -58,11 +63,17 @@ class _Account:
     joined_at: int
     outstanding: int = 0
     granted_at: int = -1
+    arrived: int = 0
 
     @property
-    def turn(self) -> tuple[int, int, int]:
+    def has_enough(self) -> bool:
+        """Whether it must first deliver what it has, because others may still come."""
+        return self.outstanding > self.arrived
+
+    @property
+    def turn(self) -> tuple[bool, int, int, int]:
         """Its place among those who wait: the smallest is next."""
-        return self.outstanding, self.granted_at, self.joined_at
+        return self.has_enough, self.outstanding, self.granted_at, self.joined_at
 
 
 Changes = dict[Source, Permit]
@@ -99,7 +110,7 @@ class PermitBook:
         # whose turn it is, a heap, in which the turns that an account had before remain.
         self._outstanding = 0
         self._sizes: Counter[int] = Counter()
-        self._turns: list[tuple[tuple[int, int, int], Source]] = []
+        self._turns: list[tuple[tuple[bool, int, int, int], Source]] = []
 
     @property
     def generation(self) -> int:
@@ -150,7 +161,9 @@ class PermitBook:
             next_sequence, Permit(next_sequence, NO_POLICY),
             self._joins if known is None else known.joined_at)
         self._joins += 1
-        self._settle(source, account, 0)
+        for other in self._accounts.values():
+            other.arrived = 0
+        self._order_turns()
         return {source: account.permit} | self._grant()
 
     def left(self, source: Source) -> Changes:
@@ -174,6 +187,7 @@ class PermitBook:
             # Chunks of an earlier learner's permits may arrive beyond this one's limit.
             limit = max(account.permit.limit, account.expected)
             account.permit = account.permit._replace(limit=limit)
+            account.arrived += 1
             self._settle(source, account, limit - account.expected)
         return self._grant()
 
@@ -223,6 +237,8 @@ class PermitBook:
             # Fewest outstanding first, then who has waited longest: nobody starves.  One with a
             # stricter limit than the others holds them back until there is room for it.
             source, account = self._next()
+            if account.has_enough:
+                break
             before = self.under_way + account.chunk_transitions - self._smallest_with(account)
             minimum = self._minimum(before, account.target_lag)
             if before >= self.room or minimum > self._published:
@@ -242,10 +258,13 @@ class PermitBook:
         if not self._sizes[size]:
             del self._sizes[size]
         account.outstanding = outstanding
-        if len(self._turns) > 4 * len(self._accounts) + 16:
-            self._turns = [(known.turn, name) for name, known in self._accounts.items()]
-            heapq.heapify(self._turns)
         heapq.heappush(self._turns, (account.turn, source))
+        if len(self._turns) > 4 * len(self._accounts) + 16:
+            self._order_turns()
+
+    def _order_turns(self) -> None:
+        self._turns = [(account.turn, source) for source, account in self._accounts.items()]
+        heapq.heapify(self._turns)
 
     def _next(self) -> tuple[Source, _Account]:
         while True:

@@ -4,8 +4,12 @@ import json
 
 import pytest
 
+from asyncppo_ros.chunk import INTEGERS
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.tools.bench import fleet
+from asyncppo_ros.tools.bench.fleet_actors import ReadyPayload
+from asyncppo_ros.transport.codec import encode_chunk
+from asyncppo_ros.transport.payload import packed_chunk, packing_of
 
 SMALL = ('--task', 'cartpole_swingup', '--actor.num_envs', '2', '--actor.chunk_length', '4')
 GIVEN = {'task': 'cartpole_swingup', 'actor.num_envs': 2, 'actor.chunk_length': 4}
@@ -13,8 +17,8 @@ GIVEN = {'task': 'cartpole_swingup', 'actor.num_envs': 2, 'actor.chunk_length': 
 
 def outcome(chunks_per_s=100.0, **other):
     values = {'joined_s': 0.1, 'chunks_per_s': chunks_per_s, 'cpu_ms': 0.5, 'thread_ms': 0.3,
-              'actor_wait': 0.5, 'chunks': (10, 10), 'mib': 5.0, 'mib_after': 1.0,
-              'dropped': 0, 'refused': 0, 'balanced': True}
+              'senders_ms': 0.2, 'actor_wait': 0.5, 'chunks': (10, 10), 'mib': 5.0,
+              'mib_after': 1.0, 'dropped': 0, 'refused': 0, 'balanced': True}
     return fleet.Outcome(**values | other)
 
 
@@ -47,6 +51,18 @@ def test_a_batch_holds_a_chunk_of_each_and_memory_grows_with_it():
         fleet.prepared({**GIVEN, 'learner.batch_size': 39}, 5)
 
 
+@pytest.mark.parametrize('dtype', ['float32', 'float16'])
+def test_a_payload_that_is_made_once_travels_as_one_that_is_made_for_each_chunk(dtype):
+    _, shape = fleet.prepared({**GIVEN, 'transport.observation_dtype': dtype}, 1)
+    chunk = shape.packed()
+    memory, plan = packing_of(chunk)
+    ready = ReadyPayload(chunk, shape.layout)
+    for sequence in (0, 1, 2 ** 40 + 77):
+        numbered = packed_chunk(range(sequence, sequence + len(INTEGERS)), memory, plan)
+        assert [ready.header(numbered), bytes(ready.frame)] == [
+            bytes(frame) for frame in encode_chunk(numbered, shape.layout)]
+
+
 def test_all_senders_are_heard(capsys):
     # Whether its checks pass is a matter of the machine.
     assert fleet.main(['--senders', '3', '--rounds', '1', '--seconds', '0.05', '--chunks', '4',
@@ -58,7 +74,7 @@ def test_all_senders_are_heard(capsys):
         for entry in entries:
             assert len(entry['chunks']) == int(count) and min(entry['chunks']) > 0
             assert sum(entry['chunks']) >= 4 * int(count) and entry['balanced']
-            assert entry['refused'] == 0
+            assert entry['refused'] == 0 and entry['senders_ms'] > 0.0
     # 5 rows of 2 observations of 4 numbers and an odd rest: half of these bytes are saved.
     assert found['chunk_bytes'] < fleet.prepared(GIVEN, 3)[1].wire_bytes()
 

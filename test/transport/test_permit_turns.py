@@ -18,7 +18,7 @@ class PlainBook(PermitBook):
 
     def _next(self):
         return min(self._accounts.items(), key=lambda item: (
-            item[1].outstanding, item[1].granted_at))
+            item[1].outstanding > item[1].arrived, item[1].outstanding, item[1].granted_at))
 
     def _smallest_with(self, account):
         return min(other.chunk_transitions for other in self._accounts.values()

@@ -29,13 +29,13 @@ def book(batch_size=4, target_lag=0, identity=FIRST, published=True):
 def test_nothing_is_granted_before_the_first_policy():
     permits = book(published=False)
     assert permits.joined(A, 2, 0) == {A: Permit(0, NO_POLICY)}
-    assert permits.published(FIRST) == {A: Permit(2, FIRST)}
+    assert permits.published(FIRST) == {A: Permit(1, FIRST)}
 
 
 def test_zero_lag_is_synchronous():
     permits = book(batch_size=4, target_lag=0)
-    assert permits.joined(A, 2, 0) == {A: Permit(2, FIRST)}
-    permits.received(A, 0, 2)
+    assert permits.joined(A, 2, 0) == {A: Permit(1, FIRST)}
+    assert permits.received(A, 0, 2) == {A: Permit(2, FIRST)}
     assert permits.received(A, 1, 2) == {}
     assert permits.batch_taken(4) == {}
     assert permits.updated(1) == {}
@@ -44,8 +44,8 @@ def test_zero_lag_is_synchronous():
 
 def test_lag_one_collects_while_the_learner_learns():
     permits = book(batch_size=4, target_lag=1)
-    assert permits.joined(A, 4, 0) == {A: Permit(2, FIRST)}
-    permits.received(A, 0, 4)
+    assert permits.joined(A, 4, 0) == {A: Permit(1, FIRST)}
+    assert permits.received(A, 0, 4) == {A: Permit(2, FIRST)}
     # Chunk 1 will be consumed at version 1, chunk 2 at version 2: it needs policy 1.
     assert permits.batch_taken(4) == {}
     permits.updated(1)
@@ -54,32 +54,74 @@ def test_lag_one_collects_while_the_learner_learns():
 
 def test_a_batch_that_chunks_do_not_divide_is_reached():
     permits = book(batch_size=10, target_lag=0)
-    assert permits.joined(A, 4, 0)[A].limit == 3
-    for sequence in range(3):
-        permits.received(A, sequence, 4)
+    assert permits.joined(A, 4, 0)[A].limit == 1
+    assert permits.received(A, 0, 4)[A].limit == 3
+    assert permits.received(A, 1, 4) == permits.received(A, 2, 4) == {}
     assert permits.under_way == 12
+
+
+def test_the_first_to_come_leaves_room_for_those_who_come_after_it():
+    permits = book(batch_size=8, target_lag=1)
+    for source in (A, B, C):
+        assert permits.joined(source, 2, 0) == {source: Permit(1, FIRST)}
+    # What it has delivered since, and one: 2 of 8 chunks under way arrived, 3 are outstanding.
+    assert permits.received(A, 0, 2) == {A: Permit(3, FIRST)}
+    assert permits.received(B, 0, 2) == {B: Permit(3, FIRST)}
+    # The last chunk that there is room for is for whoever has the fewest.
+    assert permits.received(C, 0, 2) == {C: Permit(2, FIRST)}
+
+
+def test_one_that_is_alone_for_good_has_all_that_may_be_under_way():
+    permits = book(batch_size=32, target_lag=1)
+    limits = [permits.joined(A, 1, 0)[A].limit]
+    for sequence in range(5):
+        limits += [permits.received(A, sequence, 1)[A].limit]
+    assert limits == [1, 3, 5, 7, 9, 11]
+    for sequence in range(5, 64):
+        assert permits.permit(A).limit > sequence
+        permits.received(A, sequence, 1)
+    assert permits.under_way == permits.room
+
+
+def test_all_start_afresh_with_one_who_joins_and_none_waits_for_the_slow():
+    permits = book(batch_size=8, target_lag=1)
+    permits.joined(A, 1, 0)
+    for sequence in range(4):
+        permits.received(A, sequence, 1)
+    assert permits.permit(A).limit == 9
+    assert permits.joined(B, 1, 0) == {B: Permit(1, FIRST)}
+    # 5 were outstanding; now it may have 1 and those that arrive, so it gets no more so soon.
+    assert permits.received(A, 4, 1) == permits.received(A, 5, 1) == {}
+    # B is slow and has delivered nothing: A, whose turn comes after it, is granted all the same.
+    assert permits.received(A, 6, 1) == {A: Permit(11, FIRST)}
 
 
 def test_newcomers_come_first_and_share_the_room():
     permits = book(batch_size=8, target_lag=0)
-    assert permits.joined(A, 2, 0)[A].limit == 4
+    permits.joined(A, 2, 0)
+    for sequence in range(3):
+        permits.received(A, sequence, 2)
+    assert permits.permit(A).limit == 4
     assert permits.joined(B, 2, 5) == {B: Permit(5, NO_POLICY)}
-    permits.received(A, 0, 2)
     # A chunk that is cut short frees what it does not fill.
-    assert permits.received(A, 1, 1) == {B: Permit(6, FIRST)}
+    assert permits.received(A, 3, 1) == {B: Permit(6, FIRST)}
 
 
 def test_the_room_of_those_who_leave_is_given_to_others():
     permits = book(batch_size=8, target_lag=0)
     permits.joined(A, 2, 0)
     permits.joined(B, 2, 0)
+    # 2 chunks of B are outstanding then, one has arrived, and one was granted to A.
+    assert permits.received(B, 0, 2) == {B: Permit(3, FIRST)}
+    permits.received(B, 1, 2)
     assert permits.left(A) == {B: Permit(4, FIRST)}
 
 
 def test_lost_chunks_are_settled_by_the_next_one():
     permits = book(batch_size=8, target_lag=0)
     permits.joined(A, 2, 0)
-    assert permits.received(A, 3, 2) == {A: Permit(7, FIRST)}
+    assert permits.received(A, 0, 2) == {A: Permit(3, FIRST)}
+    assert permits.received(A, 2, 2) == {A: Permit(5, FIRST)}
     assert permits.under_way == 8
 
 
@@ -104,7 +146,7 @@ def test_a_paused_learner_grants_nothing():
     permits = book(batch_size=8, target_lag=0)
     permits.paused()
     assert permits.joined(A, 2, 0) == {A: Permit(0, NO_POLICY)}
-    assert permits.resumed() == {A: Permit(4, FIRST)}
+    assert permits.resumed() == {A: Permit(1, FIRST)}
 
 
 def test_a_restored_learner_asks_for_its_own_generation():
@@ -218,17 +260,30 @@ class World:
         if self.version % self.publish_updates == 0:
             self.publish()
 
+    def run_for(self, seconds):
+        """Run until so much time has passed."""
+        over = []
+        self.after(seconds, over.append, True)
+        while not over:
+            self.step()
+
     def run(self, updates):
         """Run until the learner has made so many updates more; False = everything stands."""
         goal = self.version + updates
         while self.version < goal:
-            self.learn()
-            self.start_chunks()
-            self.most_under_way = max(self.most_under_way, self.permits.under_way)
-            if not self.events:
+            if not self.step():
                 return False
-            self.now, _, action, arguments = heapq.heappop(self.events)
-            action(*arguments)
+        return True
+
+    def step(self):
+        """Go on to the next event; False = there is none."""
+        self.learn()
+        self.start_chunks()
+        self.most_under_way = max(self.most_under_way, self.permits.under_way)
+        if not self.events:
+            return False
+        self.now, _, action, arguments = heapq.heappop(self.events)
+        action(*arguments)
         return True
 
 
@@ -259,6 +314,20 @@ def test_a_slow_actor_among_fast_ones_keeps_the_lag(target_lag, update_s):
         assert world.run(60)
         assert max(world.all_lags) <= target_lag, publish_updates
         assert world.consumed[Source(9, 1)] > 0
+
+
+@pytest.mark.parametrize('late_s', [0.1, 0.3, 1.0])
+def test_shares_are_equal_though_one_comes_after_the_other(late_s):
+    """There is room for 32 chunks; 8 actors take a while to come, as processes do."""
+    world = World(16 * 32, 1, update_s=0.1)
+    for number in range(8):
+        world.join(Source(number, 1), 32, 1.0)
+        assert world.permits.permit(Source(number, 1)).limit > 0, 'it waits for others'
+        world.run_for(late_s)
+    begun = {source: actor['next'] for source, actor in world.actors.items()}
+    world.run_for(6.0)
+    delivered = [actor['next'] - begun[source] for source, actor in world.actors.items()]
+    assert max(delivered) <= 1.3 * min(delivered) and min(delivered) >= 5
 
 
 @pytest.mark.parametrize('target_lag', [1, 2, 4])

@@ -16,7 +16,7 @@ import pytest
 from test_codec import assert_equal
 from test_zmq import LearnerProcess, poll_until, send_next, SIZE, wait_for
 
-from asyncppo_ros.chunk import ARRAYS, Chunk, INTEGERS, Source
+from asyncppo_ros.chunk import ARRAYS, Chunk, Identity, INTEGERS, Source
 from asyncppo_ros.errors import CodecError, RunError
 from asyncppo_ros.transport import ring
 from asyncppo_ros.transport.messages import Bell, Bye, ChunkNotice, encode, hello, Who
@@ -695,14 +695,22 @@ def test_a_learner_that_stands_still_costs_a_fixed_number_of_bytes(ended):
     learner = LearnerProcess(batch_size=24, target_lag=1)
     ended(learner)
     sender = connect(learner, ended, slots=slots_for(48, SIZE))
-    poll_until(sender, lambda: sender.permit_for(0) is not None)
+    for _ in range(4):
+        send_next(sender)
+    wait_for(lambda: learner.intake.waiting == 48)
+    # Whoever is alone and has delivered so many is granted all that may be under way.
+    for version in (1, 2):
+        learner.intake.next_batch(Identity(1, version - 1), 0, 1.0)
+        learner.intake.updated(version)
+        learner.intake.published(Identity(1, version))
+    poll_until(sender, lambda: sender.permit_for(7) is not None)
     with learner.intake._lock:  # as by SIGSTOP
         while sender.permit_for(sender.next_sequence) is not None:
             sender.ledger.stepped(SIZE)
-            sender.send(make_chunk(sequence=sender.next_sequence))
+            sender.send(make_chunk(sequence=sender.next_sequence, policy_version=2))
             sender.poll()
-        assert sender.next_sequence == 4
-        assert sender._ring._ring.filled == 4
+        assert sender.next_sequence == 8
+        assert sender._ring._ring.filled - sender._ring._ring.taken == 4
     poll_until(sender, lambda: learner.intake.waiting == 48)
 
 

@@ -1,15 +1,15 @@
 """
 ``asyncppo bench fleet``: the chunks of many actors on one learner, beside those of one actor.
 
-The actors simulate nothing: each sends a chunk of full size as soon as its permit allows it.  All
+The actors simulate nothing: each sends a chunk of full size as soon as its permit allows it, and
+all chunks have one payload, which is made once: what it costs to make is not the learner's.  All
 else is as in a training: every actor has a connection (TCP), hello, permits, sequence, heartbeats
 and ledger of its own.  The learner's thread makes all checks and grants permits; the learner
 takes every batch and publishes, in no time.  The same transitions may be under way with any
 number of actors.  So what changes with the number is what each actor costs the learner.
 
 Numbers of actors are measured in turn, round after round.  The ratio of rates is that of this
-machine, on whose cores the actors run too; the ratio of CPU times is that of the learner's
-process alone.
+machine, on whose cores the actors run too; CPU times tell what of it is whose.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,9 @@ PROCESSES = 2
 RATE, FAIR = 0.9, 1.2
 # Beside the chunks: buffers of the sockets, of the allocator, and of each connection.
 _FIXED_MIB, _EACH_MIB = 48.0, 0.125
-_WARM_CHUNKS = 4
+# So much is sent before the clock runs, by however many: one that is alone has by then been
+# granted all that may be under way.
+_WARM_BATCHES = 4
 
 
 class Outcome(NamedTuple):
@@ -60,6 +62,8 @@ class Outcome(NamedTuple):
         Of the learner's process, per chunk [ms].
     thread_ms : float
         Of its thread that receives, per chunk [ms].
+    senders_ms : float
+        Of the processes of the senders, per chunk [ms].
     actor_wait : float
         Mean share of the time in which an actor waits for its permit.
     chunks : tuple of int
@@ -79,6 +83,7 @@ class Outcome(NamedTuple):
     chunks_per_s: float
     cpu_ms: float
     thread_ms: float
+    senders_ms: float
     actor_wait: float
     chunks: tuple[int, ...]
     mib: float
@@ -173,23 +178,26 @@ def _observe(learner: Learner, count: int, config: Config, shape: Shape, seconds
             raise RunError(f'{count} senders: not all of them came within {LONGEST_S:g} s')
         joined_s = time.monotonic() - begun
         learner.begin()
-        learner.work_until(lambda: learner.has_heard(count, _WARM_CHUNKS), LONGEST_S)
+        warm = -(-_WARM_BATCHES * config.learner.batch_size // (count * shape.transitions))
+        learner.work_until(lambda: learner.has_heard(count, warm), LONGEST_S)
         before, begun = learner.chunks_of_each(), time.monotonic()
-        cpu, thread = time.process_time(), learner.receiving_s()
+        cpu, thread, senders = time.process_time(), learner.receiving_s(), actors.cpu_s()
         enough = learner.intake.chunks_received + chunks_each * count
         learner.work(seconds)
         learner.work_until(lambda: learner.intake.chunks_received >= enough, LONGEST_S)
         passed = time.monotonic() - begun
         cpu, thread = time.process_time() - cpu, learner.receiving_s() - thread
+        senders = actors.cpu_s() - senders
         chunks = tuple(sent - before[actor]
                        for actor, sent in sorted(learner.chunks_of_each().items()))
         wait = learner.intake.actor_wait
     finally:
         learner.close()
-    return Outcome(joined_s, sum(chunks) / passed, 1e3 * cpu / sum(chunks),
-                   1e3 * thread / sum(chunks), wait, chunks, learner.most_mib, 0.0,
-                   learner.intake.chunks_dropped, sum(learner.intake.refused().values()),
-                   not learner.intake.write_books())
+    cpu_ms, thread_ms, senders_ms = (1e3 * spent / sum(chunks)
+                                     for spent in (cpu, thread, senders))
+    return Outcome(joined_s, sum(chunks) / passed, cpu_ms, thread_ms, senders_ms, wait, chunks,
+                   learner.most_mib, 0.0, learner.intake.chunks_dropped,
+                   sum(learner.intake.refused().values()), not learner.intake.write_books())
 
 
 def rows_of(outcomes: Mapping[int, Sequence[Outcome]], shape: Shape) -> list[dict[str, Any]]:
@@ -207,8 +215,11 @@ def rows_of(outcomes: Mapping[int, Sequence[Outcome]], shape: Shape) -> list[dic
                                          for entry in entries], 'transitions/s'),
             paired_row(f'{name}: CPU of the learner', [entry.cpu_ms for entry in entries],
                        [entry.cpu_ms for entry in alone], 'ms/chunk'),
-            row(f'{name}: CPU of the receiving thread', [entry.thread_ms for entry in entries],
-                'ms/chunk'),
+            paired_row(f'{name}: CPU of the receiving thread',
+                       [entry.thread_ms for entry in entries],
+                       [entry.thread_ms for entry in alone], 'ms/chunk'),
+            paired_row(f'{name}: CPU of the senders', [entry.senders_ms for entry in entries],
+                       [entry.senders_ms for entry in alone], 'ms/chunk'),
             row(f'{name}: wait of an actor', [entry.actor_wait for entry in entries], 'share'),
             row(f'{name}: dropped by age', [entry.dropped for entry in entries], 'chunks'),
             row(f'{name}: memory', [entry.mib for entry in entries], 'MiB'),

@@ -6,23 +6,27 @@ import multiprocessing
 from multiprocessing.connection import Connection
 import select
 import signal
+import struct
 import time
+import zlib
 
 import numpy as np
 import zmq
 
 from asyncppo_ros.chunk import Chunk, INTEGERS, Layout
 from asyncppo_ros.tools.made_up_chunks import made_up_chunk
-from asyncppo_ros.transport.codec import encode_chunk, payload_of
+from asyncppo_ros.transport.codec import encode_chunk, header_of, payload_of
 from asyncppo_ros.transport.keys import actor_keys
-from asyncppo_ros.transport.messages import hello
-from asyncppo_ros.transport.payload import packed_chunk
+from asyncppo_ros.transport.messages import ChunkNotice, encode, hello
+from asyncppo_ros.transport.payload import packed_chunk, packing_of
 from asyncppo_ros.transport.sender import ZmqChunkSender
 
-# Whoever heard nothing is looked after this often: hellos and heartbeats.
-_SWEEP_S = 0.25
+# Whoever heard nothing is looked after this often: for hellos, and then for heartbeats.
+_HELLO_S, _SWEEP_S = 0.25, 1.0
 _TICK_S = 0.02
 _PROCESSES = multiprocessing.get_context('forkserver')
+# What `time.clock_gettime` takes for the CPU time of another process (Linux).
+_CPU_CLOCK = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +53,55 @@ class Shape:
         return packed_chunk([0] * len(INTEGERS), np.frombuffer(payload, np.uint8), plan)
 
 
+class ReadyPayload:
+    """
+    The payload of a chunk as it travels, made once for all that are sent.
+
+    To copy and to sum up the same bytes for each chunk would take the cores on which the learner
+    runs, and what is to be seen is the learner.
+
+    Parameters
+    ----------
+    chunk : Chunk
+    layout : Layout
+
+    Attributes
+    ----------
+    frame : zmq.Frame
+        Any number of sockets send it without a copy.
+
+    """
+
+    def __init__(self, chunk: Chunk, layout: Layout) -> None:
+        _, payload = encode_chunk(chunk, layout)
+        self.frame = zmq.Frame(bytes(payload))
+        self._layout = layout
+        self._length = len(payload)
+        # A CRC that goes on from c is that of the payload alone, and for each bit of c a term.
+        self._crc = zlib.crc32(payload)
+        self._terms = [zlib.crc32(payload, 1 << bit) ^ self._crc for bit in range(32)]
+
+    def header(self, chunk: Chunk) -> bytes:
+        """Give the header of a chunk that has this payload."""
+        packing = packing_of(chunk)
+        assert packing is not None
+        header = header_of(chunk, self._layout, packing[1], self._length)
+        before, crc = zlib.crc32(header), self._crc
+        for bit, term in enumerate(self._terms):
+            if before >> bit & 1:
+                crc ^= term
+        return header + struct.pack('<I', crc)
+
+
+class ReadySender(ZmqChunkSender):
+    """A sender over sockets whose chunks all have one payload."""
+
+    payload: ReadyPayload
+
+    def _handed_over(self, chunk: Chunk, notice: ChunkNotice) -> bool:
+        return self._transmit([*encode(notice), self.payload.header(chunk), self.payload.frame])
+
+
 class FakeActor:
     """
     All that an actor does with its learner, and a chunk as soon as it may begin one.
@@ -58,7 +111,6 @@ class FakeActor:
     sender : ZmqChunkSender
     chunk : Chunk
         That is sent again and again, with other numbers.
-    layout : Layout
 
     Attributes
     ----------
@@ -67,13 +119,17 @@ class FakeActor:
 
     """
 
-    def __init__(self, sender: ZmqChunkSender, chunk: Chunk, layout: Layout) -> None:
+    def __init__(self, sender: ZmqChunkSender, chunk: Chunk) -> None:
         self.is_over = False
         self._sender = sender
-        payload, self._plan = payload_of(chunk, layout)
-        self._memory = np.frombuffer(payload, np.uint8)
+        self._fields = vars(chunk)
         self._transitions = chunk.transitions
         self._idle_since = time.monotonic_ns()
+
+    @property
+    def welcomed(self) -> bool:
+        """Whether the learner has taken it in."""
+        return self._sender.welcomed
 
     @property
     def descriptor(self) -> int:
@@ -90,16 +146,22 @@ class FakeActor:
                 and sender.newest >= minimum:
             now = time.monotonic_ns()
             sender.waited_ns += now - self._idle_since
-            integers = dict.fromkeys(INTEGERS, 0) | {
-                'run_id': sender.run_id, **sender.source._asdict(),
-                'sequence': sender.next_sequence, **sender.newest._asdict()}
             sender.ledger.stepped(self._transitions)
-            sender.send(packed_chunk(integers.values(), self._memory, self._plan))
+            sender.send(self._chunk(sender))
             self._idle_since = time.monotonic_ns()
             # What came meanwhile is told once, and may have been told while this was sent.
             sender.poll()
         if sender.stopped:
             self.close()
+
+    def _chunk(self, sender: ZmqChunkSender) -> Chunk:
+        chunk = object.__new__(Chunk)
+        object.__setattr__(chunk, '__dict__', {
+            **self._fields, 'run_id': sender.run_id, 'actor_id': sender.source.actor_id,
+            'incarnation': sender.source.incarnation, 'sequence': sender.next_sequence,
+            'generation': sender.newest.generation,
+            'policy_version': sender.newest.policy_version})
+        return chunk
 
     def close(self) -> None:
         """Say goodbye."""
@@ -127,10 +189,11 @@ class FakeActors:
         self._context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 8 * len(numbers) + 64)
         chunk = shape.packed()
+        ReadySender.payload = ReadyPayload(chunk, shape.layout)
         self._actors = [
-            FakeActor(ZmqChunkSender(
+            FakeActor(ReadySender(
                 address, hello(number, shape.layout, shape.num_envs, shape.steps),
-                actor_keys(keys), 'zmq', context=self._context), chunk, shape.layout)
+                actor_keys(keys), 'zmq', context=self._context), chunk)
             for number in numbers]
 
     def run(self, should_stop: Callable[[], bool]) -> None:
@@ -145,7 +208,9 @@ class FakeActors:
                 if time.monotonic() >= sweep_at:
                     if should_stop():
                         break
-                    ready, sweep_at = self._actors, time.monotonic() + _SWEEP_S
+                    are_in = all(actor.welcomed for actor in self._actors)
+                    ready = self._actors
+                    sweep_at = time.monotonic() + (_SWEEP_S if are_in else _HELLO_S)
                 for actor in ready:
                     actor.work()
 
@@ -190,6 +255,11 @@ class ActorProcesses:
             numbers = range(index, count, len(self._pipes))
             if numbers:
                 pipe.send((address, numbers, shape, keys))
+
+    def cpu_s(self) -> float:
+        """Give the CPU time of all of them so far [s]."""
+        return sum(time.clock_gettime(~process.pid << 3 | _CPU_CLOCK)
+                   for process in self._processes if process.pid is not None)
 
     def is_alive(self) -> bool:
         """Whether all processes are."""
