@@ -536,8 +536,15 @@ class Config:
         unit='control steps', low=1, high=10 ** 15)
     run_dir: str = setting('', 'Folder of the run; empty = runs/TASK-DATE-TIME.')
     num_actors: int = setting(
-        0, 'Actor processes on this host; auto = measured at the start of the run: as many as '
-        'keep the learner busy, and as the cores allow.', low=1, high=4096, words={'auto': 0})
+        0, 'Actor processes on this host; auto = measured at the start of the run (as many as '
+        'keep the learner busy, and as the cores allow), and then more or fewer as the load asks '
+        'for.', low=1, high=4096, words={'auto': 0})
+    max_actors: int = setting(
+        0, 'Most actor processes on this host where num_actors = auto; 0 = as many as '
+        'learner.batch_size and the memory have room for.', low=0, high=4096)
+    actors_at_start: int = setting(
+        0, 'Actor processes with which num_actors = auto begins; 0 = measured when the run is '
+        'made, which writes what it found here.', low=0, high=4096)
     actor: ActorConfig = dataclasses.field(default_factory=ActorConfig)
     randomization: RandomizationConfig = dataclasses.field(default_factory=RandomizationConfig)
     policy: PolicyConfig = dataclasses.field(default_factory=PolicyConfig)

@@ -274,9 +274,17 @@ def actors_by_cores() -> int:
     return cores if cores <= 2 else cores - 1
 
 
+def most_actors(config: Config, num_envs: int) -> int:
+    """Say how many actors of so many environments the batch, and the user, have room for."""
+    room = max(1, config.learner.batch_size // (num_envs * config.actor.chunk_length))
+    return room if config.num_actors else min(room, config.max_actors or room)
+
+
 def num_actors(config: Config) -> int:
     """
-    Say how many actors this host starts: by its cores, where that is not settled.
+    Say how many actors this host starts with: by its cores, where that is not settled.
+
+    Where `num_actors` is auto there may be more or fewer of them later.
 
     Raises
     ------
@@ -288,8 +296,9 @@ def num_actors(config: Config) -> int:
     if config.actor.source == 'robot':
         return 1
     chunk = config.actor.num_envs * config.actor.chunk_length
-    most = max(1, config.learner.batch_size // chunk)
-    count = config.num_actors or min(most, actors_by_cores())
+    most, count = most_actors(config, config.actor.num_envs), config.num_actors
+    if not count:
+        return min(most, config.actors_at_start or actors_by_cores())
     if count > most:
         raise ConfigError(
             f'learner.batch_size = {config.learner.batch_size}: must hold at least one chunk of '

@@ -5,6 +5,7 @@ import time
 from typing import Any, Protocol
 
 from asyncppo_ros.cluster.ray_worker import Answer
+from asyncppo_ros.nodes.actor_process import FIRST_PAUSE_S, HEALTHY_S, LONGEST_PAUSE_S
 from asyncppo_ros.nodes.actor_states import (
     FINISHED,
     PENDING,
@@ -12,7 +13,6 @@ from asyncppo_ros.nodes.actor_states import (
     RESTARTING,
     RUNNING,
 )
-from asyncppo_ros.nodes.supervisor import FIRST_PAUSE_S, HEALTHY_S, LONGEST_PAUSE_S
 
 POLL_S = 0.05
 

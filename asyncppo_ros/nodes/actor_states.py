@@ -17,6 +17,8 @@ from asyncppo_ros.run import replace_file
 # PENDING: a cluster has no room for it so far.
 RUNNING, RESTARTING, PENDING = 'running', 'restarting', 'pending'
 QUARANTINED, FINISHED = 'quarantined', 'finished'
+# There is no use for it at this load; it may be started again.
+STOPPED = 'stopped'
 
 
 def states_file(run_dir: str | os.PathLike[str], first_actor_id: int) -> pathlib.Path:
@@ -34,9 +36,9 @@ def write_states(path: pathlib.Path, states: Sequence[dict[str, Any]]) -> None:
     path : Path
         From `states_file`.
     states : sequence of dict
-        ``actor_id``, ``state`` (running, restarting, pending, quarantined, finished), ``pid``
-        (0 = none), ``crashes`` in a row, ``reason`` of the last one; ``host`` where it may be
-        another than the supervisor's.
+        ``actor_id``, ``state`` (running, restarting, pending, stopped, quarantined, finished),
+        ``pid`` (0 = none), ``crashes`` in a row, ``reason`` of the last one; ``host`` where it
+        may be another than the supervisor's.
 
     Raises
     ------

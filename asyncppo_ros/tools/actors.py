@@ -53,7 +53,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
         # What belongs to the learner's folder, which another host does not have.
         write_yaml(dataclasses.replace(config, run_dir=''), file)
         # What the run has settled is the number of another host.
-        by_cores = [] if own.num_actors or 'num_actors' in given else ['--by-cores']
+        by_cores = [] if own.num_actors or given.get('num_actors') else ['--by-cores']
         return supervisor.run(['--params-file', str(file), '--num-actors', str(own.num_actors),
                                '--first-actor-id', str(first), '--robot', own.robot, '--further',
                                *by_cores], stop)

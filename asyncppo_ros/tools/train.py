@@ -129,7 +129,8 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     run.unlock()
     if stop():
         return 0
-    print(f'task {config.task}: {num_actors(config)} actors × {config.actor.num_envs} '
+    begins = '' if config.num_actors or fleet is not None else 'at first '
+    print(f'task {config.task}: {begins}{num_actors(config)} actors × {config.actor.num_envs} '
           f'environments, {config.env_steps:,} env steps; run {run.folder}', file=sys.stderr)
     progress = Progress(config.env_steps)
     processes = Processes(run, namespace, progress.message, fleet)

@@ -12,7 +12,7 @@ from harness import wait_for
 import pytest
 
 from asyncppo_ros.errors import ConfigError
-from asyncppo_ros.nodes import supervisor
+from asyncppo_ros.nodes import actor_process, supervisor
 from asyncppo_ros.nodes.process import (
     child_environment,
     die_with_parent,
@@ -142,13 +142,13 @@ def test_a_process_started_by_hand_does_not(monkeypatch):
 
 @pytest.fixture
 def make_actor(monkeypatch):
-    monkeypatch.setattr(supervisor, 'FIRST_PAUSE_S', 0.01)
+    monkeypatch.setattr(actor_process, 'FIRST_PAUSE_S', 0.01)
     actors = []
 
     def make(code, hung_after=60.0):
         # As the real command: interpreter, three words, options.
         script = f'import sys; sys.argv = sys.argv[:1]; {code}'
-        actor = supervisor.Actor(len(actors), [sys.executable, '-u', '-c', script], hung_after)
+        actor = actor_process.Actor(len(actors), [sys.executable, '-u', '-c', script], hung_after)
         actors.append(actor)
         return actor
 
@@ -196,7 +196,7 @@ def test_an_actor_that_finished_stays_finished(make_actor):
 
 
 def test_a_hung_actor_shows_its_stacks_and_is_replaced(make_actor, capfd, monkeypatch):
-    monkeypatch.setattr(supervisor, 'STACK_DUMP_S', 0.3)
+    monkeypatch.setattr(actor_process, 'STACK_DUMP_S', 0.3)
     actor = make_actor(
         'import os, time, signal, faulthandler; faulthandler.register(signal.SIGUSR1); '
         'os.write(int(os.environ["ASYNCPPO_HEARTBEAT_FD"]), b"."); time.sleep(60)',

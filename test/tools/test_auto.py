@@ -14,6 +14,12 @@ from asyncppo_ros.tools.stage_process import Measured, StageProcess, Stopped
 from asyncppo_ros.tools.throughput import Cost
 
 
+def counts(config):
+    """Give what a run begins with: actors, where they are not pinned, and environments."""
+    assert config.num_actors == 0
+    return config.actors_at_start, config.actor.num_envs
+
+
 def config_of(**changed):
     return build(Config, {'task': 'cartpole_swingup', 'learner.batch_size': 4096,
                           'actor.chunk_length': 16,
@@ -64,7 +70,7 @@ def test_as_many_actors_as_keep_the_learner_busy(cores, finds):
     asked = finds(measured(learner=20.0, e64=30.0))
     told = []
     found = auto.settled(config_of(actor__num_envs=64), tell=told.append)
-    assert (found.num_actors, found.actor.num_envs) == (3, 64)
+    assert counts(found) == (3, 64)
     assert asked == [([64], [4096])]
     assert told == ['auto: 3 actors × 64 environments: an actor makes 33,333 env steps/s by '
                     'itself, the learner takes 50,000']
@@ -75,7 +81,7 @@ def test_no_more_than_the_cores_and_the_batch_allow(cores, finds, count, expecte
     cores(count)
     # The batch of 4096 holds 4 chunks of 64 × 16.
     finds(measured(learner=1.0, e64=30.0))
-    assert auto.settled(config_of(actor__num_envs=64)).num_actors == expected
+    assert counts(auto.settled(config_of(actor__num_envs=64))) == (expected, 64)
 
 
 def test_few_environments_where_more_are_no_faster(cores, finds):
@@ -93,8 +99,46 @@ def test_both_are_found_together(cores, finds):
     finds(measured(learner=2.0, e8=40.0, e16=31.0, e32=30.0, e64=30.0, e128=30.0))
     found = auto.settled(config_of(actor__num_envs='auto'))
     # The batch has room for 32 actors of 8, or 16 of 16: 0.8 and 0.52 transitions a µs.
-    assert (found.num_actors, found.actor.num_envs) == (32, 8)
+    assert counts(found) == (32, 8)
     assert num_actors(found) == 32
+
+
+def test_actors_that_sleep_leave_their_cores_to_others(cores, finds):
+    cores(2)
+    idle = measured(learner=20.0, batch=2048, e8=650.0)
+    idle.actor[8]['physics'] = Cost(650e-6, 65e-6)
+    finds(idle)
+    # 65 would be twice as fast as the learner; the batch holds 16 chunks, the cores 20 actors.
+    sleeping = {'actor__num_envs': 8, 'learner__batch_size': 2048}
+    assert counts(auto.settled(config_of(**sleeping))) == (16, 8)
+    assert counts(auto.settled(config_of(**sleeping, max_actors=12))) == (12, 8)
+    idle.actor[8]['physics'] = Cost(650e-6, 300e-6)
+    assert counts(auto.settled(config_of(**sleeping))) == (4, 8)
+
+
+def test_auto_stays_auto_and_begins_with_what_was_found(tmp_path, cores, finds):
+    asked = finds(measured(learner=20.0, e64=30.0))
+    found = auto.settled(config_of(actor__num_envs=64))
+    assert num_actors(found) == found.actors_at_start == 3 and len(asked) == 1
+    # A run that goes on is not measured again, unless it has to be.
+    assert auto.settled(found) == found and len(asked) == 1
+    again = build(Config, {**to_dict(found), 'num_actors': 2})
+    assert num_actors(auto.settled(again)) == 2 and len(asked) == 1
+    again = build(Config, {**to_dict(found), 'actor.num_envs': 0})
+    assert counts(auto.settled(again)) == (3, 64) and len(asked) == 2
+    # Other settings may leave less room than there was.
+    assert num_actors(build(Config, {**to_dict(found), 'learner.batch_size': 2048})) == 2
+    assert num_actors(build(Config, {**to_dict(found), 'max_actors': 1})) == 1
+
+
+@pytest.mark.parametrize(('changed', 'why'), [
+    ({'learner__batch_size': 1024}, 'learner.batch_size = 1024'),
+    ({'max_actors': 1}, 'max_actors = 1')])
+def test_without_a_choice_nothing_is_measured(finds, changed, why):
+    asked, told = finds(RunError('not to be called')), []
+    found = auto.settled(config_of(actor__num_envs=64, **changed), tell=told.append)
+    assert counts(found) == (1, 64) and asked == []
+    assert told == [f'num_actors auto: 1; {why} leaves no choice']
 
 
 def test_numbers_are_left_alone_and_nothing_is_measured(finds):
@@ -117,7 +161,7 @@ def test_what_cannot_be_measured_goes_by_the_cores(cores, finds):
     told = []
     finds(RunError('the actor could not be measured: ImportError: no such thing'))
     found = auto.settled(config_of(actor__num_envs='auto'), tell=told.append)
-    assert (found.num_actors, found.actor.num_envs) == (4, 64)
+    assert counts(found) == (4, 64)
     assert 'no such thing' in told[0] and '4 actors × 64 environments' in told[0]
     # Who asks for the end needs no explanation.
     finds(Stopped('stopped'))
@@ -139,7 +183,7 @@ def test_a_run_records_the_numbers(tmp_path, cores, finds):
     assert local.main(command, lambda: False) == 0
     config = Run(tmp_path / 'run').config()
     # There are no actor processes.
-    assert (config.num_actors, config.actor.num_envs) == (0, 16)
+    assert counts(config) == (0, 16)
     _, again = resume(tmp_path / 'run', {'actor.num_envs': 0}, settle=auto.settled)
     assert again.actor.num_envs == Run(tmp_path / 'run').config().actor.num_envs > 0
 
@@ -165,7 +209,8 @@ def test_the_cores_leave_one_to_the_learner(cores):
 
 
 @pytest.mark.parametrize(('arguments', 'by_cores'), [
-    ([], True), (['--num-actors', '3'], False), (['--num_actors', '3'], False)])
+    ([], True), (['--num_actors', 'auto'], True), (['--num-actors', '3'], False),
+    (['--num_actors', '3'], False)])
 def test_another_host_goes_by_its_own_cores(tmp_path, monkeypatch, arguments, by_cores):
     """The settings of a run say how many actors the host of its learner has."""
     file = tmp_path / 'config.yaml'
@@ -178,9 +223,10 @@ def test_another_host_goes_by_its_own_cores(tmp_path, monkeypatch, arguments, by
 
 def test_a_supervisor_goes_by_the_cores_where_it_is_told_to(tmp_path, monkeypatch, cores):
     file = tmp_path / 'config.yaml'
-    file.write_text('task: cartpole_swingup\nnum_actors: 2\nactor: {num_envs: 4}\n')
-    counts = []
-    monkeypatch.setattr(supervisor, 'supervise', lambda found, *more: counts.append(len(found)))
-    for options in ([], ['--by-cores'], ['--by-cores', '--num-actors', '5']):
-        supervisor.run(['--params-file', str(file), *options], lambda: False)
-    assert counts == [2, 7, 5]
+    started = []
+    monkeypatch.setattr(supervisor, 'supervise', lambda found, *more: started.append(len(found)))
+    for settled in ('num_actors: 2', 'actors_at_start: 2'):
+        file.write_text(f'task: cartpole_swingup\n{settled}\nactor: {{num_envs: 4}}\n')
+        for options in ([], ['--by-cores'], ['--by-cores', '--num-actors', '5']):
+            supervisor.run(['--params-file', str(file), *options], lambda: False)
+    assert started == 2 * [2, 7, 5]

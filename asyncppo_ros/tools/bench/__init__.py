@@ -22,6 +22,7 @@ BENCHES = {'env': 'control steps per second of environments, beside a bare loop 
            'lag': 'policy lag at each target, with a slow learner',
            'deploy': 'inference, and how well the policy node keeps its times',
            'actors': 'rate by number of actors, of a task that takes time and no cores',
+           'elastic': 'num_actors: auto, which follows the load, beside every fixed number',
            'drift': 'whether a training becomes slower while it goes on, beside a bare mj_step',
            'memory': 'growth of the memory of a run with a slow learner',
            'faults': 'a long run with random faults against one without'}
