@@ -38,7 +38,6 @@ SMALL = {**actors.SETTINGS, 'actor.chunk_length': 16, 'learner.batch_size': 2048
 TASKS: dict[str, dict[str, Any]] = {
     'physics': {**SMALL, 'task': 'HalfCheetah-v5', 'actor.num_envs': 8},
     'sleeping': {**SMALL, 'actor.num_envs': 8}}
-COUNTS = {'physics': (1, 2, 4), 'sleeping': (4, 8, 16)}
 SHARE = 0.9
 # The task that sleeps asks for at least so many actors, or it shows nothing.
 MANY = 8
@@ -51,10 +50,10 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     """Train in rounds and print the table or the JSON object."""
     parser = Parser(prog='asyncppo bench elastic', description=__doc__, allow_abbrev=False)
     parser.add_argument('--tasks', nargs='+', choices=TASKS, default=list(TASKS))
-    for name, usual in COUNTS.items():
-        parser.add_argument(f'--{name}-counts', nargs='+', type=int, default=list(usual),
-                            metavar='N', help=f'fixed numbers of `{name}`, default '
-                            + ' '.join(map(str, usual)))
+    parser.add_argument('--physics-counts', nargs='+', type=int, metavar='N', default=[1, 2, 4],
+                        help='fixed numbers of `physics`, default 1 2 4')
+    parser.add_argument('--sleeping-counts', nargs='+', type=int, metavar='N', default=[4, 8, 16],
+                        help='fixed numbers of `sleeping`, default 4 8 16')
     parser.add_argument('--begin', nargs='+', type=int, default=[0, 1], metavar='N',
                         help='actors that auto begins with; 0 = measured; default 0 1')
     parser.add_argument('--seconds', type=float, default=10.0, help='of each training, default 10')
