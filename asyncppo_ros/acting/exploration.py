@@ -40,7 +40,8 @@ class Exploration(Protocol):
         step : int
             Within the chunk.
         parameters : float32 [N, P]
-            Receives those parameters of the distribution that depend on the observation.
+            May receive those parameters of the distribution that depend on the observation;
+            `score` completes them.
         action : float32 [N, A]
             Receives the actions as they were sampled.
         command : float32 [N, A]
@@ -58,7 +59,7 @@ class GaussianExploration:
 
     def __init__(self, steps: int, num_envs: int, action_size: int) -> None:
         self._noise = np.empty((steps, num_envs, action_size), np.float32)
-        self._mean = np.empty((num_envs, action_size), np.float32)
+        self._mean = np.empty((steps, num_envs, action_size), np.float32)
 
     def begin(self, rng: np.random.Generator) -> None:
         """Draw standard normal noise."""
@@ -67,17 +68,18 @@ class GaussianExploration:
     def act(self, policy: NumpyPolicy, observation: np.ndarray, step: int,
             parameters: np.ndarray, action: np.ndarray, command: np.ndarray) -> None:
         """Draw u; see `Exploration.act`."""
-        policy.head(observation, out=self._mean)
-        parameters[:, :policy.action_size] = self._mean
+        mean = policy.head(observation, out=self._mean[step])
         np.multiply(self._noise[step], policy.std, out=action)
-        np.add(action, self._mean, out=action)
+        np.add(action, mean, out=action)
         np.tanh(action, out=command)
 
     def score(self, policy: NumpyPolicy, parameters: np.ndarray,
               action: np.ndarray) -> np.ndarray:
-        """Add log σ; give log N(u; μ, σ)."""
+        """Fill in μ and log σ; give log N(u; μ, σ)."""
+        mean = self._mean[:len(action)]
+        parameters[..., :policy.action_size] = mean
         parameters[..., policy.action_size:] = policy.log_std
-        noise = (action - parameters[..., :policy.action_size]) / policy.std
+        noise = (action - mean) / policy.std
         return gaussian_log_prob(noise, policy.log_std)
 
 

@@ -36,6 +36,8 @@ class Episodes:
         self.limit = np.full(num_envs, self._usual)
         self._return = np.zeros(num_envs)
         self._first = np.full(num_envs, self._random_start)
+        # No limit is reached in fewer control steps.
+        self._steps_left = self._usual
 
     def begin_all(self) -> None:
         """Begin the first episode of every environment."""
@@ -46,10 +48,25 @@ class Episodes:
         if self._random_start:
             self.limit[:] = [rng.integers(1, self._usual, endpoint=True)
                              for rng in self._generators]
+        self._steps_left = int(self.limit.min())
 
     def count(self, reward: np.ndarray) -> None:
         """Add the reward of one control step, float [N], whose number is in `steps` already."""
         self._return += reward
+
+    def over(self) -> np.ndarray | None:
+        """
+        Say after a control step whose episode has reached its limit, bool [N]; None = nobody's.
+
+        It is asked once after every control step, and looks at the limits when it is time.
+        """
+        self._steps_left -= 1
+        if self._steps_left > 0:
+            return None
+        left = self.limit - self.steps
+        # An episode that begins meanwhile has the usual limit, which is never sooner.
+        self._steps_left = int(left.min())
+        return left <= 0 if self._steps_left <= 0 else None
 
     def finish(self, ended: np.ndarray, success: np.ndarray | None) -> np.ndarray:
         """

@@ -20,8 +20,7 @@ from asyncppo_ros.simulation.task import Task
 from asyncppo_ros.simulation.terms import qpos, qvel
 
 JOINTS = ('bthigh', 'bshin', 'bfoot', 'fthigh', 'fshin', 'ffoot')
-# Gymnasium's v5 defaults.
-_FORWARD_WEIGHT = 1.0
+# Gymnasium's v5 defaults; the weight of the speed is 1.
 _CONTROL_WEIGHT = 0.1
 _RESET_NOISE = 0.1
 _POSITIONS, _VELOCITIES = 9, 9
@@ -51,4 +50,5 @@ class HalfCheetah(Task):
         """Give the forward speed [m/s] minus the cost of control."""
         speed = (state.qpos[:, 0] - state.previous_qpos[:, 0]) / self.control_dt
         cost = np.einsum('na,na->n', action, action)
-        return _FORWARD_WEIGHT * speed - _CONTROL_WEIGHT * cost
+        cost *= _CONTROL_WEIGHT
+        return np.subtract(speed, cost, out=speed)

@@ -94,6 +94,11 @@ class BatchedSimulation:
         self._nothing = (np.empty(0, dtype=np.intp),
                          np.empty((0, self.observation_size), dtype=np.float32),
                          np.empty((0, 3), dtype=np.float32), self.critic_observation[:0].copy())
+        self._terminates = kind.terminated is not Task.terminated
+        self._takes_actions = _changes_nothing(self._actions)
+        # Then what is seen depends on no earlier control step.
+        self._sees_the_present = self._disturbances is None and not any(
+            term.delay or term.history > 1 for term in (*self._observation.terms, *terms))
         #: How many episodes ended because the physics became unstable.
         self.instabilities = 0
         #: Units of what the task measures beside the reward, by name.
@@ -122,11 +127,13 @@ class BatchedSimulation:
         state.last_action[...] = action
         disturbances = self._disturbances
         effective = disturbances.action(state.last_action) if disturbances else state.last_action
-        self._actions.command(effective, state, self._command)
+        if self._takes_actions:
+            self._command[...] = effective
+        else:
+            self._actions.command(effective, state, self._command)
         if self._command is not self._physics.control:
             self._physics.control[:, self._actuators] = self._command
-        state.previous_qpos[...] = state.qpos
-        state.previous_qvel[...] = state.qvel
+        state.keep()
         task.before_step(state)
         if disturbances:
             self._physics.push(*disturbances.pushes())
@@ -136,21 +143,15 @@ class BatchedSimulation:
             self._take_back(unstable)
         np.add(state.steps, 1, out=state.steps)
         reward = self._checked_reward(task.reward(state, state.last_action))
-        terminated = self._checked_terminated(task.terminated(state))
+        terminated = self._checked_terminated(task.terminated(state)) if self._terminates \
+            else np.zeros(self.num_envs, dtype=bool)
         if len(unstable):
             terminated[unstable] = True
         if self.measured is not None:
             self.measured = {name: self._checked('measure', values)
                              for name, values in task.measure(state).items()}
-        self._observation.observe(state, out)
-        if disturbances:
-            disturbances.observation(out)
-        if self._privileged:
-            self._privileged.observe(state, self.critic_observation)
         self._episodes.count(reward)
-        truncated = self._episodes.steps >= self._episodes.limit
-        truncated &= ~terminated
-        return self._end(reward, terminated, truncated, unstable, out)
+        return self._end(reward, terminated, unstable, out)
 
     def describe(self) -> dict[str, Any]:
         """
@@ -200,6 +201,18 @@ class BatchedSimulation:
                          else np.zeros((self.num_envs, self.action_size)))
 
     def _begin(self, environments: np.ndarray, out: np.ndarray) -> None:
+        """Begin episodes, and write what is seen then."""
+        self._start(environments)
+        state = self.state
+        self._observation.reset(state, environments, out)
+        if self._privileged:
+            self._privileged.reset(state, environments, self.critic_observation)
+        if self._disturbances:
+            self._disturbances.begin(environments)
+            self._disturbances.first_observation(environments, out)
+
+    def _start(self, environments: np.ndarray) -> None:
+        """Put environments where an episode starts."""
         state = self.state
         for rows in state.memory.values():
             rows[environments] = 0.0
@@ -211,28 +224,41 @@ class BatchedSimulation:
             if self._disturbances:
                 self._disturbances.shift_start(index, self._generators[index], self._joints)
             self._physics.begin(index)
-        state.previous_qpos[environments] = state.qpos[environments]
-        state.previous_qvel[environments] = state.qvel[environments]
+        state.previous.numbers[environments] = state.inputs.numbers[environments]
         state.refresh()
         self._actions.reset(state, environments)
-        self._observation.reset(state, environments, out)
-        if self._privileged:
-            self._privileged.reset(state, environments, self.critic_observation)
-        if self._disturbances:
-            self._disturbances.begin(environments)
-            self._disturbances.first_observation(environments, out)
 
-    def _end(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray,
-             unstable: np.ndarray, out: np.ndarray) -> StepResult:
-        ends = terminated | truncated
+    def _observe(self, out: np.ndarray) -> None:
+        """Write what is seen after a control step."""
+        self._observation.observe(self.state, out)
+        if self._disturbances:
+            self._disturbances.observation(out)
+        if self._privileged:
+            self._privileged.observe(self.state, self.critic_observation)
+
+    def _end(self, reward: np.ndarray, terminated: np.ndarray, unstable: np.ndarray,
+             out: np.ndarray) -> StepResult:
+        """Look at what followed; begin anew where an episode terminated or is over."""
+        over = self._episodes.over()
         # Counted in a tenth of the time in which the places of none are found.
-        if not np.count_nonzero(ends):
-            return StepResult(reward, terminated, truncated, *self._nothing)
-        ended = np.flatnonzero(ends)
+        if over is None and not np.count_nonzero(terminated):
+            self._observe(out)
+            return StepResult(reward, terminated, np.zeros(self.num_envs, dtype=bool),
+                              *self._nothing)
+        truncated = np.zeros(self.num_envs, dtype=bool) if over is None else over & ~terminated
+        ended = np.flatnonzero(terminated | truncated)
         success = self._task.success(self.state)
         if success is not None:
             success = self._checked('success', success).copy()
             success[unstable] = False
+        if over is None and self._sees_the_present:
+            # Nobody asks what was seen at the end, so all look once, after the beginnings.
+            episodes = self._episodes.finish(ended, success)
+            self._start(ended)
+            self._observe(out)
+            return StepResult(reward, terminated, truncated, *self._nothing[:2], episodes,
+                              self._nothing[3])
+        self._observe(out)
         episodes = self._episodes.finish(ended, success)
         final_index = np.flatnonzero(truncated)
         final_observation, final_critic = out[final_index], self.critic_observation[final_index]
@@ -294,3 +320,10 @@ class BatchedSimulation:
             raise TaskError(f'{self._title}: terminated() gave {terminated.dtype}, expected '
                             'bool')
         return terminated.copy()
+
+
+def _changes_nothing(actions: ActionMap) -> bool:
+    """Say whether every command is the action itself."""
+    return (actions.mode == 'absolute' and bool((actions.scale == 1.0).all())
+            and not (actions.offset.any() or actions.rate_limit.any())
+            and not np.isfinite([actions.low, actions.high]).any())

@@ -9,6 +9,7 @@ import numpy as np
 
 from asyncppo_ros.errors import TaskError
 from asyncppo_ros.robot.state import contiguous, project_gravity, RobotState, rows
+from asyncppo_ros.simulation.step_inputs import step_inputs, StepInputs
 
 ONE_AXIS = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
 
@@ -38,6 +39,11 @@ class SimulationState(RobotState):
         The task's `data_fields`.
     factors : dict from str to float64 [N, 1]
         By what randomization has multiplied the total 'mass' and the 'friction' of the model.
+    inputs, previous : StepInputs
+        What the next physics step follows from, and what the last control step did: positions
+        and velocities are views of these.
+    derived : dict from str to array
+        What a task has computed from this state and needs again; empty as soon as it changes.
 
     """
 
@@ -51,6 +57,9 @@ class SimulationState(RobotState):
     memory: dict[str, np.ndarray]
     fields: dict[str, np.ndarray]
     factors: dict[str, np.ndarray]
+    inputs: StepInputs
+    previous: StepInputs
+    derived: dict[str, np.ndarray] = dataclasses.field(default_factory=dict, init=False)
     _base: tuple[int, int] | None
     _copied: tuple[tuple[np.ndarray, np.ndarray, Any], ...]
 
@@ -69,8 +78,13 @@ class SimulationState(RobotState):
         """Where the velocity of the free base begins in `qvel`; None = the base is fixed."""
         return None if self._base is None else self._base[1]
 
+    def keep(self) -> None:
+        """Let `previous_qpos` and `previous_qvel` be those of now."""
+        self.previous.take(self.inputs)
+
     def refresh(self) -> None:
         """Bring what is not a view up to date with `qpos` and `qvel`."""
+        self.derived.clear()
         for target, source, columns in self._copied:
             target[...] = source[:, columns]
         if self._base is not None:
@@ -93,8 +107,10 @@ def allocate(model: mujoco.MjModel, num_envs: int, action_size: int, control_dt:
     names = [model.joint(j).name or f'joint{j}' for j in joints]
     positions = contiguous([int(model.jnt_qposadr[j]) for j in joints])
     velocities = contiguous([int(model.jnt_dofadr[j]) for j in joints])
-    qpos, qvel = np.zeros((num_envs, model.nq)), np.zeros((num_envs, model.nv))
-    force = np.zeros_like(qvel)
+    inputs = step_inputs(model, num_envs)
+    previous = inputs.copy()
+    qpos, qvel = inputs.qpos, inputs.qvel
+    force = np.zeros((num_envs, model.nv))
     robot = rows(names, action_size, num_envs, commands)
     robot['joint_position'] = qpos[:, positions]
     robot['joint_velocity'] = qvel[:, velocities]
@@ -108,13 +124,13 @@ def allocate(model: mujoco.MjModel, num_envs: int, action_size: int, control_dt:
         robot['base_orientation'] = qpos[:, base[0] + 3:base[0] + 7]
         robot['base_angular_velocity'] = qvel[:, base[1] + 3:base[1] + 6]
     return SimulationState(
-        **robot, qpos=qpos, qvel=qvel, actuator_force=force, previous_qpos=qpos.copy(),
-        previous_qvel=qvel.copy(), steps=np.zeros(num_envs, dtype=np.int64),
+        **robot, qpos=qpos, qvel=qvel, actuator_force=force, previous_qpos=previous.qpos,
+        previous_qvel=previous.qvel, steps=np.zeros(num_envs, dtype=np.int64),
         control_dt=control_dt,
         memory={name: np.zeros((num_envs, size)) for name, size in memory.items()},
         fields={name: np.zeros((num_envs, *shape)) for name, shape in fields.items()},
         factors={name: np.ones((num_envs, 1)) for name in ('mass', 'friction')},
-        _base=base, _copied=tuple(copied))
+        inputs=inputs, previous=previous, _base=base, _copied=tuple(copied))
 
 
 def field_shape(data: mujoco.MjData, name: str) -> tuple[int, ...]:

@@ -26,6 +26,11 @@ def test_a_chunk_is_outdated_by_versions_or_by_a_step_back():
     assert not is_outdated(Identity(1, 5), NO_POLICY, 1)
 
 
+@pytest.fixture(autouse=True)
+def listen_after_every_step(monkeypatch):
+    monkeypatch.setattr(actor_module, 'NEWS_S', 0.0)
+
+
 class Script:
     """Sender, policies and rollout in one: the learner publishes after so many control steps."""
 
@@ -128,6 +133,24 @@ def test_a_policy_that_is_on_its_way_is_waited_for_but_not_for_ever(monkeypatch)
     waited = script.polls - 1 - 3 * 9
     assert abs(waited - actor_module.ON_ITS_WAY_S / 0.001) <= 2
     assert np.isclose(now[0], script.polls * 0.001)
+
+
+def test_it_listens_now_and_then_while_it_collects(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(actor_module.time, 'monotonic', lambda: now[0])
+    monkeypatch.setattr(actor_module, 'NEWS_S', 0.005)
+    script = Script({}, 1)
+    beats = []
+
+    def step():
+        beats.append(script.polls)
+        now[0] += 0.002
+
+    actor = Actor(Config(task='toy'), 3, Policies, lambda: False, step, print)
+    actor._collect_until_stopped(script, script, Policies(script))
+    assert script.sent == [(0, 8)]
+    # One poll before the chunk; then after 2, 8 and 14 ms.
+    assert beats == [1, 2, 2, 2, 3, 3, 3, 4] and script.polls == 4
 
 
 class RobotScript(Script):

@@ -97,3 +97,19 @@ def test_sizes_and_time_limit_are_those_of_gymnasium(name):
     assert ours.control_dt == pytest.approx(theirs.unwrapped.dt)
     assert round(ours._task.time_limit / ours.control_dt) == \
         gymnasium.spec(name).max_episode_steps == STEPS
+
+
+@pytest.mark.parametrize('numbers, column', [('qpos', 3), ('qvel', 0), ('qvel', 5)])
+@pytest.mark.parametrize('value', [150.0, -150.0, np.nan])
+def test_a_hopper_with_a_number_out_of_bounds_is_not_healthy(numbers, column, value):
+    batch = registry.make('Hopper-v5', 3, seed=0)
+    batch.reset(np.zeros((3, batch.observation_size), np.float32))
+    state, task = batch.state, batch._task
+    healthy = task.reward(state, state.last_action)
+    assert not task.terminated(state).any()
+    getattr(state, numbers)[1, column] = value
+    # What follows from a state is forgotten when it changes.
+    state.refresh()
+    assert task.terminated(state).tolist() == [False, True, False]
+    lost = healthy - task.reward(state, state.last_action)
+    assert lost.tolist() == [0.0, 1.0, 0.0]

@@ -18,6 +18,9 @@ PLAIN = """<mujoco><option timestep="0.005"/><worldbody>
   <actuator>MOTOR</actuator></mujoco>"""
 MOTOR = '<motor joint="hinge" gear="5"/>'
 LAZY_MOTOR = '<general joint="hinge" gainprm="5" dyntype="filter" dynprm="0.1"/>'
+LATE_MOTOR = pytest.param(
+    '<motor joint="hinge" gear="5" delay="0.02" nsample="8"/>', marks=pytest.mark.skipif(
+        not hasattr(mujoco.MjModel, 'nhistory'), reason='this MuJoCo knows no delays'))
 # Where the pillar stands is an input of the simulation: the keyframe moves it under the arm.
 PILLAR = """<mujoco><option timestep="0.005"/><worldbody>
   <body name="pillar" mocap="true" pos="5 0 0"><geom size=".1"/></body>
@@ -56,7 +59,7 @@ def commands():
     return np.random.default_rng(1).uniform(-1.0, 1.0, (STEPS, NUM_ENVS, 1))
 
 
-@pytest.mark.parametrize('motor', [MOTOR, LAZY_MOTOR])
+@pytest.mark.parametrize('motor', [MOTOR, LAZY_MOTOR, LATE_MOTOR])
 def test_steps_are_those_of_an_mjdata_each(motor):
     models = [model_of(PLAIN, motor)] * NUM_ENVS
     physics, state = physics_of(models, ('cfrc_ext', 'xpos', 'qacc'))
@@ -74,6 +77,39 @@ def test_steps_are_those_of_an_mjdata_each(motor):
     assert not len(physics.unstable())
     # The balls have met the ground.
     assert (np.abs(state.fields['cfrc_ext'][:, 1]) > 0.0).any(1).all()
+
+
+SERVO = '<position joint="hinge" kp="30" kv="2"/>'
+KEY = '<keyframe><key name="start" qpos="0 0 .3 1 0 0 0 .2" ctrl="0.4"/></keyframe></mujoco>'
+
+
+@pytest.mark.parametrize('motor, fields', [
+    (MOTOR, ()), (SERVO, ()), (SERVO, ('xpos', 'qacc', 'cfrc_ext')), (LAZY_MOTOR, ()),
+    ('<adhesion body="arm" ctrlrange="0 1" gain="9"/>', ())])
+def test_an_episode_begins_as_mj_forward_leaves_it(motor, fields):
+    model = model_of(PLAIN.replace('</mujoco>', '') + KEY, motor)
+    physics, state = physics_of([model] * NUM_ENVS, fields, keyframe=0)
+    # What came before leaves no trace, and the command is the owner's.
+    for command in commands()[:5]:
+        physics.control[...] = command
+        physics.step()
+    last = physics.control.copy()
+    physics.nominal(2)
+    state.qpos[2, 7] += 0.1
+    state.qvel[2] = 0.5
+    physics.begin(2)
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    data.qpos[7] += 0.1
+    data.qvel[:] = 0.5
+    mujoco.mj_forward(model, data)
+    for name, rows in (('qpos', state.qpos), ('qvel', state.qvel),
+                       ('qacc_warmstart', state.inputs.warm_start),
+                       ('qfrc_actuator', state.actuator_force), *state.fields.items()):
+        np.testing.assert_array_equal(rows[2], getattr(data, name), err_msg=name)
+    np.testing.assert_array_equal(physics.control, last)
+    if motor in (MOTOR, SERVO):
+        assert data.qfrc_actuator[6] != 0.0
 
 
 def test_models_may_differ_in_numbers():

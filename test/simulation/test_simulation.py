@@ -262,6 +262,29 @@ def test_memory_begins_at_zero_and_delays_begin_anew(task):
                                   batch_positions(task, STEPS - 2))
 
 
+@pytest.mark.parametrize('changes', ['', '.processed(delay=1)', '.processed(history=2)'])
+def test_after_a_termination_everyone_sees_what_is_now(task, changes):
+    batch = task(f"""
+        class Falls(Rail):
+            def observation(self):
+                return [joint_position(['rail']){changes}]
+            def terminated(self, state):
+                return (state.steps == 3) & (np.arange(state.num_envs) == 1)
+        """, 'Falls')
+    observations, results = run(batch, 4)
+    assert [result.terminated.tolist() for result in results] == [
+        [False, index == 2, False] for index in range(4)]
+    begun, others = observations[3], observations[:, [0, 2]]
+    # The new episode has no past; those that go on keep theirs.
+    np.testing.assert_array_equal(begun[1], np.float32(batch.state.previous_qpos[1, 0]))
+    if 'delay' in changes:
+        assert (others[1] == others[0]).all() and (others[2:] != others[1:-1]).all()
+    elif 'history' in changes:
+        np.testing.assert_array_equal(others[1:, :, 0], others[:-1, :, 1])
+    else:
+        assert (others[1:] != others[:-1]).all()
+
+
 def test_reset_may_choose_what_is_remembered(task):
     batch = task("""
         class Remembers(Rail):
