@@ -40,8 +40,7 @@ class Exploration(Protocol):
         step : int
             Within the chunk.
         parameters : float32 [N, P]
-            May receive those parameters of the distribution that depend on the observation;
-            `score` completes them.
+            Receives those parameters of the distribution that depend on the observation.
         action : float32 [N, A]
             Receives the actions as they were sampled.
         command : float32 [N, A]
@@ -59,7 +58,7 @@ class GaussianExploration:
 
     def __init__(self, steps: int, num_envs: int, action_size: int) -> None:
         self._noise = np.empty((steps, num_envs, action_size), np.float32)
-        self._mean = np.empty((steps, num_envs, action_size), np.float32)
+        self._mean = np.empty((num_envs, action_size), np.float32)
 
     def begin(self, rng: np.random.Generator) -> None:
         """Draw standard normal noise."""
@@ -68,18 +67,17 @@ class GaussianExploration:
     def act(self, policy: NumpyPolicy, observation: np.ndarray, step: int,
             parameters: np.ndarray, action: np.ndarray, command: np.ndarray) -> None:
         """Draw u; see `Exploration.act`."""
-        mean = policy.head(observation, out=self._mean[step])
+        policy.head(observation, out=self._mean)
+        parameters[:, :policy.action_size] = self._mean
         np.multiply(self._noise[step], policy.std, out=action)
-        np.add(action, mean, out=action)
+        np.add(action, self._mean, out=action)
         np.tanh(action, out=command)
 
     def score(self, policy: NumpyPolicy, parameters: np.ndarray,
               action: np.ndarray) -> np.ndarray:
-        """Fill in μ and log σ; give log N(u; μ, σ)."""
-        mean = self._mean[:len(action)]
-        parameters[..., :policy.action_size] = mean
+        """Add log σ; give log N(u; μ, σ)."""
         parameters[..., policy.action_size:] = policy.log_std
-        noise = (action - mean) / policy.std
+        noise = (action - parameters[..., :policy.action_size]) / policy.std
         return gaussian_log_prob(noise, policy.log_std)
 
 

@@ -14,9 +14,10 @@ _LAST_BAD = int(mujoco.mjtWarning.mjWARN_BADQACC)
 _NONE = np.empty(0, dtype=np.int64)
 # `mj_step` leaves these as they were unless the model has a sensor that needs them.
 AFTER_CONSTRAINTS = ('cacc', 'cfrc_int', 'cfrc_ext')
-#: All that the next step of a simulation follows from.
-WHOLE_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 _TIME = int(mujoco.mjtState.mjSTATE_TIME)
+#: All that the next step of a simulation follows from, but for the time: only delays follow from
+#: that, and it is each simulation's own only where a model has them.
+WHOLE_STATE = int(mujoco.mjtState.mjSTATE_INTEGRATION) & ~_TIME
 # What few models have beside positions and velocities: states of actuators, delays, plugins.
 _REST = int(mujoco.mjtState.mjSTATE_FULLPHYSICS) & ~int(
     mujoco.mjtState.mjSTATE_QPOS | mujoco.mjtState.mjSTATE_QVEL | _TIME)
