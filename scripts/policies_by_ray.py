@@ -34,6 +34,7 @@ from asyncppo_ros.learning.books import Books
 from asyncppo_ros.tools.bench.made_up_policy import made_up_policy, written
 from asyncppo_ros.tools.bench.results import paired_row, report, table
 from asyncppo_ros.tools.bench.rounds import interleaved
+from asyncppo_ros.tools.stopwatch import cpu_seconds
 from asyncppo_ros.transport.admission import Session
 from asyncppo_ros.transport.intake import Intake
 from asyncppo_ros.transport.messages import hello
@@ -214,7 +215,7 @@ def cpu_s(processes):
     total = 0.0
     for pid in processes:
         try:
-            total += time.clock_gettime(~pid << 3 | 2)
+            total += cpu_seconds(pid)
         except OSError:
             continue  # ended meanwhile
     return total

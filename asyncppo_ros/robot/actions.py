@@ -76,6 +76,10 @@ class ActionMap:
         self._check()
         self._clips = bool(np.isfinite([self.low, self.high]).any())
         self._limits_rate = bool(self.rate_limit.any())
+        # Then a command is the action itself.
+        self._changes_nothing = (mode == 'absolute' and bool((self.scale == 1.0).all())
+                                 and not (self.offset.any() or self._clips
+                                          or self._limits_rate))
         self._largest_change = np.where(self.rate_limit > 0.0,
                                         self.rate_limit * self.control_dt, math.inf)
         self._previous = np.empty((0, self.size))
@@ -99,6 +103,9 @@ class ActionMap:
             Receives the commands, in the unit of the interface.
 
         """
+        if self._changes_nothing:
+            out[...] = action
+            return
         np.multiply(action, self.scale, out=out)
         out += self.offset
         if self.mode == 'delta':

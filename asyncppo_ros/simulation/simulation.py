@@ -95,7 +95,6 @@ class BatchedSimulation:
                          np.empty((0, self.observation_size), dtype=np.float32),
                          np.empty((0, 3), dtype=np.float32), self.critic_observation[:0].copy())
         self._terminates = kind.terminated is not Task.terminated
-        self._takes_actions = _changes_nothing(self._actions)
         # Then what is seen depends on no earlier control step.
         self._sees_the_present = self._disturbances is None and not any(
             term.delay or term.history > 1 for term in (*self._observation.terms, *terms))
@@ -127,10 +126,7 @@ class BatchedSimulation:
         state.last_action[...] = action
         disturbances = self._disturbances
         effective = disturbances.action(state.last_action) if disturbances else state.last_action
-        if self._takes_actions:
-            self._command[...] = effective
-        else:
-            self._actions.command(effective, state, self._command)
+        self._actions.command(effective, state, self._command)
         if self._command is not self._physics.control:
             self._physics.control[:, self._actuators] = self._command
         state.keep()
@@ -320,10 +316,3 @@ class BatchedSimulation:
             raise TaskError(f'{self._title}: terminated() gave {terminated.dtype}, expected '
                             'bool')
         return terminated.copy()
-
-
-def _changes_nothing(actions: ActionMap) -> bool:
-    """Say whether every command is the action itself."""
-    return (actions.mode == 'absolute' and bool((actions.scale == 1.0).all())
-            and not (actions.offset.any() or actions.rate_limit.any())
-            and not np.isfinite([actions.low, actions.high]).any())

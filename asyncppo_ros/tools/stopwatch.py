@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 import contextlib
 import os
-import pathlib
 import time
 
 from asyncppo_ros.tools.throughput import Cost, NOTHING
@@ -86,7 +85,14 @@ class Stopwatch:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Give the time of a core that a process has had, all its threads together [s]."""
-    # Fields 14 and 15, counted from behind the name, which may have spaces.
-    fields = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+    """
+    Give the time of a core that a process has had, all its threads together [s]; Linux.
+
+    Raises
+    ------
+    OSError
+        There is no such process.
+
+    """
+    # The clock of another process, as clock_getcpuclockid(3) numbers it.
+    return time.clock_gettime((~pid << 3) | 2)

@@ -40,6 +40,7 @@ from asyncppo_ros.nodes.qos import (
     SENSOR_QOS,
 )
 from asyncppo_ros.tools.bench.made_up_policy import JOINTS, START
+from asyncppo_ros.tools.stopwatch import cpu_seconds
 
 TOPIC = 'joint_trajectory_controller/joint_trajectory'
 # So long a node may take until it commands, and until it has ended [s].
@@ -117,12 +118,6 @@ def measure(kind: str, policy: pathlib.Path, rate: float, seconds: float,
             process.wait()
         robot.destroy()
         rclpy.try_shutdown()
-
-
-def cpu_seconds(pid: int) -> float:
-    """Give the time of a core that a process has had, all its threads together [s]; Linux."""
-    # The clock of another process, as clock_getcpuclockid(3) numbers it.
-    return time.clock_gettime((~pid << 3) | 2)
 
 
 class _Robot:

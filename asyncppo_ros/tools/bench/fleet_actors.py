@@ -8,6 +8,7 @@ import select
 import signal
 import struct
 import time
+from typing import Any
 import zlib
 
 import numpy as np
@@ -15,6 +16,7 @@ import zmq
 
 from asyncppo_ros.chunk import Chunk, INTEGERS, Layout
 from asyncppo_ros.tools.made_up_chunks import made_up_chunk
+from asyncppo_ros.tools.stopwatch import cpu_seconds
 from asyncppo_ros.transport.codec import encode_chunk, header_of, payload_of
 from asyncppo_ros.transport.keys import actor_keys
 from asyncppo_ros.transport.messages import ChunkNotice, encode, hello
@@ -25,8 +27,6 @@ from asyncppo_ros.transport.sender import ZmqChunkSender
 _HELLO_S, _SWEEP_S = 0.25, 1.0
 _TICK_S = 0.02
 _PROCESSES = multiprocessing.get_context('forkserver')
-# What `time.clock_gettime` takes for the CPU time of another process (Linux).
-_CPU_CLOCK = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,12 +94,23 @@ class ReadyPayload:
 
 
 class ReadySender(ZmqChunkSender):
-    """A sender over sockets whose chunks all have one payload."""
+    """
+    A sender over sockets whose chunks all have one payload.
 
-    payload: ReadyPayload
+    Parameters
+    ----------
+    payload : ReadyPayload
+    others
+        See `ZmqChunkSender`.
+
+    """
+
+    def __init__(self, payload: ReadyPayload, *others: Any, **named: Any) -> None:
+        super().__init__(*others, **named)
+        self._payload = payload
 
     def _handed_over(self, chunk: Chunk, notice: ChunkNotice) -> bool:
-        return self._transmit([*encode(notice), self.payload.header(chunk), self.payload.frame])
+        return self._transmit([*encode(notice), self._payload.header(chunk), self._payload.frame])
 
 
 class FakeActor:
@@ -189,10 +200,10 @@ class FakeActors:
         self._context = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 8 * len(numbers) + 64)
         chunk = shape.packed()
-        ReadySender.payload = ReadyPayload(chunk, shape.layout)
+        payload = ReadyPayload(chunk, shape.layout)
         self._actors = [
             FakeActor(ReadySender(
-                address, hello(number, shape.layout, shape.num_envs, shape.steps),
+                payload, address, hello(number, shape.layout, shape.num_envs, shape.steps),
                 actor_keys(keys), 'zmq', context=self._context), chunk)
             for number in numbers]
 
@@ -258,8 +269,8 @@ class ActorProcesses:
 
     def cpu_s(self) -> float:
         """Give the CPU time of all of them so far [s]."""
-        return sum(time.clock_gettime(~process.pid << 3 | _CPU_CLOCK)
-                   for process in self._processes if process.pid is not None)
+        return sum(cpu_seconds(process.pid) for process in self._processes
+                   if process.pid is not None)
 
     def is_alive(self) -> bool:
         """Whether all processes are."""

@@ -28,7 +28,6 @@ import json
 import mmap
 import multiprocessing
 import os
-import pathlib
 import queue
 import signal
 import statistics
@@ -43,6 +42,7 @@ import zmq
 from asyncppo_ros.chunk import Chunk, INTEGERS, Layout
 from asyncppo_ros.errors import CodecError
 from asyncppo_ros.nodes.process import StopRequest
+from asyncppo_ros.tools import stopwatch
 from asyncppo_ros.tools.arguments import Parser
 from asyncppo_ros.tools.bench.results import report, row, table
 from asyncppo_ros.transport.codec import decode_chunk, encode_chunk, payload_of
@@ -176,13 +176,9 @@ def rows_of(label: str, load: Load, rounds: Sequence[dict[str, Rate]]) -> list[d
 
 def cpu_seconds() -> float:
     """Give the CPU time of this process and those it has started, the threads of both included."""
-    total = 0.0
-    children = [child.pid for child in multiprocessing.active_children()]
-    for pid in [os.getpid(), *children]:
-        # Fields 14 and 15, counted from behind the name, which may have spaces.
-        fields = pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
-        total += (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
-    return total
+    children = [child.pid for child in multiprocessing.active_children()
+                if child.pid is not None]
+    return sum(map(stopwatch.cpu_seconds, [os.getpid(), *children]))
 
 
 # What the senders send
