@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import difflib
 import functools
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -23,7 +24,7 @@ from asyncppo_ros.errors import ConfigError, MissingDependency, RunError, UserEr
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.nodes.process import child_environment, guarded, HINTS, StopRequest
 from asyncppo_ros.run import create, num_actors, resolve, resume, Run
-from asyncppo_ros.settings import build, read_yaml
+from asyncppo_ros.settings import build, read_yaml, to_dict
 from asyncppo_ros.tools.auto import settled
 
 # What a node of a training needs.
@@ -205,15 +206,15 @@ def _resume(values: Mapping[str, str], given: Mapping[str, Any], files: Sequence
     if values['run_dir']:
         raise RunError('--resume and --run_dir exclude each other: a resumed run stays in its '
                        'folder')
-    run = Run(values['resume'])
-    if run.is_run():
-        # Before its settings are written again: another process may train in it.
-        run.lock()
-        run.unlock()
-        check_lag(run.config())
-        check_nodes(values['python'], run.config())
-    return resume(values['resume'], given, files,
-                  functools.partial(_settled, values['python']))[0]
+
+    def settle(config: Config) -> Config:
+        check_lag(config)
+        check_nodes(values['python'], config)
+        config = _settled(values['python'], config)
+        check_resume(config, values['python'])
+        return config
+
+    return resume(values['resume'], given, files, settle)[0]
 
 
 def _settled(python: str, config: Config) -> Config:
@@ -247,15 +248,42 @@ def check_nodes(python: str, config: Config, needed: Sequence[str] = NEEDED) -> 
         One line says what is missing or wrong.
 
     """
+    _try(python, ['asyncppo_ros.launching', config.task, str(config.seed), *needed], config)
+
+
+def check_resume(config: Config, python: str = sys.executable, nodes: bool = True) -> None:
+    """
+    Let the learner of a run begin to go on with it, in a process of its own that ends there.
+
+    Parameters
+    ----------
+    config : Config
+        The settings that it is to go on with.
+    python : str
+        The interpreter of the learner.
+    nodes : bool
+        It is a node; else it trains in one process.
+
+    Raises
+    ------
+    UserError
+        One line says why it cannot.
+
+    """
+    num_actors(config)
+    _try(python, ['asyncppo_ros.rehearsal', config.run_dir, *(() if nodes else ('--local',))],
+         config, json.dumps(to_dict(config)))
+
+
+def _try(python: str, arguments: Sequence[str], config: Config, told: str = '') -> None:
     if shutil.which(python) is None:
         raise MissingDependency(f'python:={python}: no such interpreter')
     try:
         # In a session of its own a Ctrl-C does not reach it: launch ends when it has ended.
         check = subprocess.run(
-            [python, '-m', 'asyncppo_ros.launching', config.task, str(config.seed), *needed],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, errors='replace', start_new_session=True, timeout=CHECK_S,
-            env=child_environment())
+            [python, '-m', *arguments], input=told, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True, errors='replace', start_new_session=True,
+            timeout=CHECK_S, env=child_environment())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f'python:={python}: {error}') from None
     if check.returncode == 0:

@@ -45,6 +45,7 @@ class Run:
         self.checkpoint = self.folder / 'checkpoint'
         self.logs = self.folder / 'logs'
         self._lock: Any = None
+        self._last_holder = ''
 
     def lock(self) -> None:
         """
@@ -65,16 +66,22 @@ class Run:
             file.close()
             raise RunError(f'run_dir = {self.folder}: in use by process {holder or "?"}; choose '
                            'another folder with --run_dir or wait until it ends') from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        file.seek(0)
+        self._last_holder = file.read()
         self._lock = file
+        self._name_holder(str(os.getpid()))
 
     def unlock(self) -> None:
-        """Give the folder back."""
+        """Give the folder back as it was."""
         if self._lock is not None:
+            self._name_holder(self._last_holder)
             self._lock.close()
             self._lock = None
+
+    def _name_holder(self, text: str) -> None:
+        self._lock.truncate(0)
+        self._lock.write(text)
+        self._lock.flush()
 
     def config(self) -> Config:
         """Read the settings that the run was made with."""
@@ -170,31 +177,37 @@ def resume(folder: str | pathlib.Path, overrides: Mapping[str, Any],
     """
     Open a run to continue it, with some settings changed if so wished.
 
-    Before they are written `settle` may replace what is to be found out, such as `auto`.
+    Before they are written `settle` may replace what is to be found out, such as `auto`, or
+    refuse them.  A run that is refused stays as it is.
 
     Raises
     ------
     RunError
-        The folder holds no run or no checkpoint, or another task is asked for.
+        The folder holds no run or no checkpoint, another process trains in it, or another task
+        is asked for.
+    UserError
+        See `resolve` and `settle`.
 
     """
     # `latest` is a link that would come to point to itself.
     run = Run(pathlib.Path(folder).resolve())
     if not run.is_run():
         raise RunError(f'--resume {folder}: no run there (run.json and config.yaml are missing)')
-    if not (run.checkpoint / 'checkpoint.safetensors').is_file():
-        raise RunError(f'--resume {folder}: no checkpoint in {run.checkpoint}; start anew with '
-                       f'--config {run.config_file}')
-    old = to_dict(run.config())
-    config = resolve({**overrides, 'run_dir': str(run.folder)}, files, base=old)
-    if config.task != old['task']:
-        raise RunError(f'--resume {folder}: that run learned task {old["task"]}, not '
-                       f'{config.task}')
-    # Not while another process trains with them.
+    # Not while another process trains with its settings.
     run.lock()
-    config = settle(config)
-    write_yaml(config, run.config_file, 'All settings of this run, as last resumed.')
-    run.unlock()
+    try:
+        if not (run.checkpoint / 'checkpoint.safetensors').is_file():
+            raise RunError(f'--resume {folder}: no checkpoint in {run.checkpoint}; start anew '
+                           f'with --config {run.config_file}')
+        old = to_dict(run.config())
+        config = resolve({**overrides, 'run_dir': str(run.folder)}, files, base=old)
+        if config.task != old['task']:
+            raise RunError(f'--resume {folder}: that run learned task {old["task"]}, not '
+                           f'{config.task}')
+        config = settle(config)
+        write_yaml(config, run.config_file, 'All settings of this run, as last resumed.')
+    finally:
+        run.unlock()
     point_latest(run.folder)
     return run, config
 

@@ -24,7 +24,13 @@ ROS_OWN = ('use_sim_time', 'qos_overrides.', 'start_type_description_service')
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What is known of a setting beside its type and default."""
+    """
+    What is known of a setting beside its type and default.
+
+    Of a list: `length` is how many entries it must have (0 = any number), and `nothing` what
+    stands for an empty one (() = it must not be empty), since no list is kept empty: it would
+    have no type that ROS could declare.
+    """
 
     description: str
     unit: str = ''
@@ -32,6 +38,8 @@ class Setting:
     high: float = math.inf
     choices: tuple[str, ...] = ()
     words: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    length: int = 0
+    nothing: tuple[Any, ...] = ()
 
     @property
     def allowed(self) -> str:
@@ -55,7 +63,7 @@ def setting(default: Any, description: str, **limits: Any) -> Any:
     description : str
         One sentence for ``--help``, ``ros2 param describe`` and the README.
     **limits
-        `unit`, `low`, `high`, `choices`, `words` of `Setting`.
+        `unit`, `low`, `high`, `choices`, `words`, `length`, `nothing` of `Setting`.
 
     """
     return dataclasses.field(default=default,
@@ -249,6 +257,8 @@ def _checked(name: str, value: Any, default: Any, info: Setting) -> Any:
     if isinstance(value, str) and value in info.words:
         return info.words[value]
     value = _converted(name, value, default)
+    if isinstance(value, tuple):
+        value = _list(name, value, default, info)
     if info.choices and value not in info.choices:
         raise ConfigError(f'{name} = {value}: must be {info.allowed}')
     numbers = value if isinstance(value, tuple) else (value,)
@@ -260,14 +270,22 @@ def _checked(name: str, value: Any, default: Any, info: Setting) -> Any:
     return value
 
 
+def _list(name: str, value: tuple[Any, ...], default: tuple[Any, ...],
+          info: Setting) -> tuple[Any, ...]:
+    """Give a list that is not empty: of texts an empty one stands for none."""
+    value = value or info.nothing or (('',) if isinstance(default[0], str) else ())
+    if not value or info.length not in (0, len(value)):
+        raise ConfigError(f'{name} = {_shown(value)}: must have {info.length or "one or more"} '
+                          f'entries in {info.allowed}, such as {_shown(default)}')
+    return value
+
+
 def _converted(name: str, value: Any, default: Any) -> Any:
     kind = type(default)
     if isinstance(default, tuple):
         if isinstance(value, str) or not hasattr(value, '__iter__'):
             value = (value,)
-        value = tuple(_converted(name, item, default[0]) for item in value)
-        # An empty list has no type that ROS could declare; of texts an empty one stands for it.
-        return value or ('',) if isinstance(default[0], str) else value
+        return tuple(_converted(name, item, default[0]) for item in value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if kind is float and isinstance(value, str):

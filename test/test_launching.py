@@ -7,6 +7,7 @@ import types
 import pytest
 
 from asyncppo_ros import launching
+from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ConfigError, MissingDependency, RunError, UserError
 from asyncppo_ros.run import create, resolve
 
@@ -117,7 +118,7 @@ def test_nothing_is_left_where_the_task_is_unknown(tmp_path, monkeypatch):
 def test_an_interpreter_that_does_not_exist_is_named(given, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(MissingDependency, match='python:=/no/python: no such interpreter'):
-        launching.check_nodes('/no/python', None)
+        launching.check_nodes('/no/python', Config())
 
 
 def test_the_command_of_a_node_runs():

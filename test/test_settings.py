@@ -106,6 +106,49 @@ def test_every_default_goes_through_text_and_through_a_file(tmp_path):
     assert read_yaml(tmp_path / 'config.yaml')['robot.joint_names'] == ['']
 
 
+def by_command_line(name, text, _folder):
+    return build(Config, split_settings(Parser(), [f'--{name}', text])[1])
+
+
+def by_yaml(name, text, folder):
+    file = folder / 'settings.yaml'
+    file.write_text(f'{name}: {text}\n')
+    return build(Config, read_yaml(file))
+
+
+@pytest.mark.parametrize('way', [by_command_line, by_yaml])
+@pytest.mark.parametrize('name, text, wrong', [
+    ('policy.hidden_sizes', '[]',
+     'policy.hidden_sizes = []: must have one or more entries in [1, 4096], such as [64, 64]'),
+    ('policy.critic_hidden_sizes', '[]', 'policy.critic_hidden_sizes = []: must have one or more'),
+    ('robot.imu_rotation', '[]',
+     'robot.imu_rotation = []: must have 4 entries in [-1, 1], such as [1.0, 0.0, 0.0, 0.0]'),
+    ('robot.imu_rotation', '[1.0, 0.0, 0.0]', 'robot.imu_rotation = [1.0, 0.0, 0.0]: must have 4'),
+])
+def test_a_list_of_numbers_that_is_too_short_is_one_clear_line(way, name, text, wrong, tmp_path):
+    with pytest.raises(ConfigError) as error:
+        way(name, text, tmp_path)
+    assert str(error.value).startswith(wrong) and '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize('way', [by_command_line, by_yaml])
+def test_an_empty_list_of_what_may_be_none_is_none(way, tmp_path):
+    assert way('learner.milestones', '[]', tmp_path) == Config()
+    assert way('robot.joint_names', '[]', tmp_path) == Config()
+
+
+def test_every_list_of_numbers_says_what_an_empty_one_is():
+    """A new one is to be thought of here: none, or refused."""
+    refused = set()
+    for name, default, info in settings(Config):
+        if isinstance(default, tuple) and not isinstance(default[0], str):
+            try:
+                assert to_dict(build(Config, {name: []}))[name] == info.nothing
+            except ConfigError:
+                refused.add(name)
+    assert refused == {'policy.hidden_sizes', 'policy.critic_hidden_sizes', 'robot.imu_rotation'}
+
+
 def test_yaml_float_that_pyyaml_reads_as_text(tmp_path):
     file = tmp_path / 'settings.yaml'
     file.write_text('learner: {ppo: {learning_rate: 3e-4}}\nseed: 7\n')

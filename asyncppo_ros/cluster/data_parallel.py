@@ -18,13 +18,22 @@ the one that a single learner would find, whatever the sizes of their shares.
 
 from collections.abc import Iterator, Mapping
 import dataclasses
+import os
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from asyncppo_ros.cluster.rank_steps import positions, RankSteps, Share, table_of, Widths
-from asyncppo_ros.cluster.ranks import joined, LEAVE, met, outside, Ranks, started
+from asyncppo_ros.cluster.ranks import (
+    check_gpus,
+    joined,
+    LEAVE,
+    met,
+    outside,
+    Ranks,
+    started,
+)
 from asyncppo_ros.config import LearnerConfig, PolicyConfig
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.learning.numpy_steps import NumpySteps
@@ -55,23 +64,49 @@ def ranked(steps: NumpySteps | TorchSteps, config: LearnerConfig, network: Actor
     Raises
     ------
     ConfigError, RankError
-        See `ranks.started`, `ranks.met`; or ``learner.ranks`` is not how many there are, or
-        there is no such compression on this device.
+        See `check_ranks`, `ranks.started`, `ranks.met`.
 
     """
-    there = outside()
+    device = network.log_std.device
+    check_ranks(config, device)
+    if config.ranks == 1:
+        return steps
+    ranks = met(device) if outside() else started(config.ranks, device, logs)
+    return RankedSteps(ranks, steps, network, optimizer, config)
+
+
+def check_ranks(config: LearnerConfig, device: torch.device,
+                environment: Mapping[str, str] = os.environ) -> None:
+    """
+    Refuse what the ranks of a learner cannot do.
+
+    Parameters
+    ----------
+    config : LearnerConfig
+    device : torch.device
+        Of the networks.
+    environment : mapping from str to str
+        Says how many ranks others have started.
+
+    Raises
+    ------
+    ConfigError
+        ``learner.ranks`` is not how many there are, or more than there are GPUs for, or there is
+        no such compression on this device.
+
+    """
+    there = outside(environment)
     if there and there != config.ranks:
         raise ConfigError(f'learner.ranks = {config.ranks}: WORLD_SIZE = {there} says how many '
                           f'there are; set both the same, or unset WORLD_SIZE')
     if config.ranks == 1:
-        return steps
-    device = network.log_std.device
+        return
     if config.gradient_compression == 'quantized' and device.type != 'cuda':
         # The hook takes the results of NCCL apart, which gloo gives in another form.
         raise ConfigError('learner.gradient_compression = quantized: needs learner.device = cuda; '
                           'on a CPU use none, bf16 or powersgd')
-    ranks = met(device) if there else started(config.ranks, device, logs)
-    return RankedSteps(ranks, steps, network, optimizer, config)
+    if not there:
+        check_gpus(config.ranks, device)
 
 
 class RankedSteps:

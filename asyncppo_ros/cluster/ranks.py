@@ -209,14 +209,12 @@ def started(size: int, device: torch.device, logs: str = '') -> Ranks:
     Raises
     ------
     ConfigError
-        There are fewer GPUs.
+        See `check_gpus`.
     RankError
         They did not come.
 
     """
-    if device.type == 'cuda' and torch.cuda.device_count() < size:
-        raise ConfigError(f'learner.ranks = {size}: each rank needs a GPU of its own, and torch '
-                          f'finds {torch.cuda.device_count()}; or use learner.device = cpu')
+    check_gpus(size, device)
     folder = pathlib.Path(tempfile.mkdtemp(prefix='asyncppo_ranks_'))
     meeting = folder / 'meeting'
     processes: list[tuple[subprocess.Popen, pathlib.Path | None]] = []
@@ -234,6 +232,21 @@ def started(size: int, device: torch.device, logs: str = '') -> Ranks:
         raise
     with on_this_host():
         return Ranks(store, 0, size, device, processes, folder)
+
+
+def check_gpus(size: int, device: torch.device) -> None:
+    """
+    Refuse more ranks on this host than it has GPUs for, where they are to use GPUs.
+
+    Raises
+    ------
+    ConfigError
+        There are fewer.
+
+    """
+    if device.type == 'cuda' and torch.cuda.device_count() < size:
+        raise ConfigError(f'learner.ranks = {size}: each rank needs a GPU of its own, and torch '
+                          f'finds {torch.cuda.device_count()}; or use learner.device = cpu')
 
 
 def met(device: torch.device | None = None) -> Ranks:

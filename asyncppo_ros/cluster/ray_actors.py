@@ -5,7 +5,6 @@ import time
 from typing import Any, Protocol
 
 from asyncppo_ros.cluster.ray_worker import Answer
-from asyncppo_ros.nodes.actor_process import FIRST_PAUSE_S, HEALTHY_S, LONGEST_PAUSE_S
 from asyncppo_ros.nodes.actor_states import (
     FINISHED,
     PENDING,
@@ -13,6 +12,7 @@ from asyncppo_ros.nodes.actor_states import (
     RESTARTING,
     RUNNING,
 )
+from asyncppo_ros.nodes.restarts import Restarts
 
 POLL_S = 0.05
 
@@ -97,15 +97,12 @@ class Actor:
         self.quarantined = ''
         self.exit_code: int | None = None
         self._placed = placed
-        self._max_crashes = max_crashes
+        self._restarts = Restarts(max_crashes)
         self._say = say
-        self._crashes = 0
         self._reason = ''
         self._host, self._pid = '', 0
         self._dead: tuple[str, int] | None = None
         self._collecting = False
-        self._started = 0.0
-        self._start_at = 0.0
 
     @property
     def state(self) -> dict[str, Any]:
@@ -113,7 +110,7 @@ class Actor:
         name = (QUARANTINED if self.quarantined else FINISHED if self.finished
                 else RUNNING if self._pid else RESTARTING if self._dead else PENDING)
         state = {'actor_id': self.actor_id, 'state': name, 'pid': self._pid,
-                 'crashes': self._crashes, 'reason': self.quarantined or self._reason}
+                 'crashes': self._restarts.crashes, 'reason': self.quarantined or self._reason}
         return {**state, 'host': self._host} if self._host else state
 
     def tend(self, now: float) -> None:
@@ -123,9 +120,10 @@ class Actor:
         self._hear()
         if self._collecting:
             self._look(now)
-        elif self._pid and now >= self._start_at:
+        elif self._pid and self._restarts.due(now):
             self._placed.collect()
-            self._collecting, self._started = True, now
+            self._restarts.started(now)
+            self._collecting = True
 
     def stop(self) -> None:
         """Ask it to end."""
@@ -188,14 +186,11 @@ class Actor:
             self._placed.end()
 
     def _crash(self, now: float, reason: str) -> None:
-        self._crashes = 1 if now - self._started > HEALTHY_S else self._crashes + 1
         self._dead, self._pid, self._collecting = (self._host, self._pid), 0, False
         self._reason = reason
-        if self._crashes >= self._max_crashes:
-            self._give_up(f'{self._crashes} crashes in a row, the last: {reason}')
+        if self._restarts.crashed(now) is None:
+            self._give_up(f'{self._restarts.crashes} crashes in a row, the last: {reason}')
             return
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self._crashes - 1))
-        self._start_at = now + pause
         self._say(f'actor {self.actor_id} on {self._host}: {reason}; Ray starts it again')
 
     def _give_up(self, reason: str) -> None:

@@ -19,7 +19,7 @@ from asyncppo_ros.errors import ArtefactError, RunError
 from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.policy.normalizer import RunningMoments
 from asyncppo_ros.robot.artefact import Artefact, check_finite, parse_safetensors
-from asyncppo_ros.run import replace_file
+from asyncppo_ros.run import replace_file, Run
 
 FORMAT = 'asyncppo-checkpoint-1'
 COUNTERS = ('generation', 'policy_version', 'gradient_steps', 'env_steps', 'learning_rate',
@@ -108,6 +108,28 @@ def load_checkpoint(folder: pathlib.Path, learner: Learner) -> dict[str, Any]:
     _restore(learner, state, tensors)
     learner.generation += 1
     return state['extra']
+
+
+def go_on(run: Run, env_steps: int, learner: Learner) -> dict[str, Any]:
+    """
+    Restore the learner of a run that is to make `env_steps` transitions in all.
+
+    Returns
+    -------
+    dict
+        The `extra` that was saved.
+
+    Raises
+    ------
+    RunError
+        See `load_checkpoint`; or all are made.
+
+    """
+    extra = load_checkpoint(run.checkpoint, learner)
+    if learner.env_steps >= env_steps:
+        raise RunError(f'run {run.folder}: all {env_steps} env steps are done; ask for more with '
+                       '--env_steps')
+    return extra
 
 
 def _require_same(folder: pathlib.Path, what: str, saved: Mapping[str, Any],

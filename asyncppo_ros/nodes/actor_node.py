@@ -5,7 +5,7 @@ from rclpy.node import Node
 from asyncppo_ros.acting.actor import Actor
 from asyncppo_ros.config import Config
 from asyncppo_ros.nodes.context import running
-from asyncppo_ros.nodes.parameters import read_config
+from asyncppo_ros.nodes.parameters import read_config, TakesSettings
 from asyncppo_ros.nodes.policy_topic import RosPolicySubscriber
 from asyncppo_ros.nodes.process import StopRequest, SupervisorHeartbeat
 from asyncppo_ros.robot.signing import signing_key
@@ -16,7 +16,7 @@ from asyncppo_ros.transport.policy_fetch import PolicyFallback, ZmqPolicySubscri
 from asyncppo_ros.transport.sender import ZmqChunkSender
 
 
-class ActorNode(Node):
+class ActorNode(TakesSettings, Node):
     """
     An `Actor` whose policies come from the topic, and its settings from ROS parameters.
 
@@ -29,7 +29,7 @@ class ActorNode(Node):
     """
 
     def __init__(self, actor_id: int, stop: StopRequest) -> None:
-        super().__init__(f'actor_{actor_id}', automatically_declare_parameters_from_overrides=True)
+        super().__init__(f'actor_{actor_id}')
         self.config: Config = read_config(self)
         check_source(self.config)
         self._key = signing_key(self.config.transport.keys)

@@ -20,11 +20,8 @@ from asyncppo_ros.nodes.process import (
     how_it_ended,
     signals_held_back,
 )
+from asyncppo_ros.nodes.restarts import Restarts
 
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
-# An actor that lived this long is healthy again: its crashes are forgotten.
-HEALTHY_S = 60.0
 # Imports and the first build of the simulations may take long on a busy machine.
 STARTUP_S = 120.0
 STACK_DUMP_S = 1.0
@@ -58,10 +55,8 @@ class Actor:
         self.exit_code: int | None = None
         self._command = command
         self._hung_after_s = hung_after_s
-        self._max_crashes = max_crashes
-        self._crashes = 0
+        self._restarts = Restarts(max_crashes)
         self._reason = ''
-        self._start_at = 0.0
         self._dump_at = 0.0
         self._kill_at = 0.0
         self._process: subprocess.Popen | None = None
@@ -79,14 +74,14 @@ class Actor:
                 else FINISHED if self.finished else RUNNING if self._process is not None
                 else RESTARTING)
         return {'actor_id': self.actor_id, 'state': name, 'pid': self.pid,
-                'crashes': self._crashes, 'reason': self.quarantined or self._reason}
+                'crashes': self._restarts.crashes, 'reason': self.quarantined or self._reason}
 
     def tend(self, now: float) -> None:
         """Start, reap, restart or kill the process, whatever is due."""
         if self.finished or self.quarantined:
             return
         if self._process is None:
-            if now >= self._start_at:
+            if self._restarts.due(now):
                 self._start(now)
             return
         self._hear(now)
@@ -111,7 +106,8 @@ class Actor:
     def recall(self) -> None:
         """Start it again: its process has ended."""
         self.retired = self.finished = False
-        self._crashes, self._reason, self._start_at = 0, '', 0.0
+        self._restarts.forget()
+        self._reason = ''
 
     def stop(self) -> None:
         """Ask the process to end."""
@@ -143,7 +139,7 @@ class Actor:
                 env=environment, pass_fds=(write,))
         os.close(write)
         self._pipe = read
-        self._started = now
+        self._restarts.started(now)
         self._silent_until = now + STARTUP_S
         self._dump_at = 0.0
 
@@ -166,15 +162,13 @@ class Actor:
             self.quarantined = 'a mistake in its settings or task (its own message is above)'
             say(f'actor {self.actor_id} gave up: {self.quarantined}')
             return
-        self._crashes = 1 if now - self._started > HEALTHY_S else self._crashes + 1
+        pause = self._restarts.crashed(now)
         how = how_it_ended(code)
         self._reason = f'was hung, ended with {how}' if self._dump_at else f'died with {how}'
-        if self._crashes >= self._max_crashes:
-            self.quarantined = f'{self._crashes} crashes in a row, the last with {how}'
+        if pause is None:
+            self.quarantined = f'{self._restarts.crashes} crashes in a row, the last with {how}'
             say(f'actor {self.actor_id} is not restarted any more: {self.quarantined}')
             return
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (self._crashes - 1))
-        self._start_at = now + pause
         say(f'actor {self.actor_id} died with {how}: restarted in {pause:g} s')
 
     def _kill_hung(self, now: float) -> None:

@@ -14,7 +14,7 @@ from asyncppo_ros.errors import PolicyError
 from asyncppo_ros.learning.jsonl import read_jsonl
 from asyncppo_ros.learning.metrics import evaluation_row, EVALUATOR_METRICS, JsonlWriter
 from asyncppo_ros.nodes.context import running
-from asyncppo_ros.nodes.parameters import read_config
+from asyncppo_ros.nodes.parameters import read_config, TakesSettings
 from asyncppo_ros.nodes.policy_topic import RosPolicySubscriber
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.nodes.qos import LATCHED_QOS
@@ -32,7 +32,7 @@ BEST_POLICY = 'best_policy.safetensors'
 NICENESS = 10
 
 
-class EvaluatorNode(Node):
+class EvaluatorNode(TakesSettings, Node):
     """
     Scores policies while they are trained, in a process of its own so that no update waits.
 
@@ -43,7 +43,7 @@ class EvaluatorNode(Node):
     """
 
     def __init__(self, stop: StopRequest) -> None:
-        super().__init__('evaluator', automatically_declare_parameters_from_overrides=True)
+        super().__init__('evaluator')
         self.config: Config = read_config(self)
         self._stop = stop
         self._policy = RosPolicySubscriber(self, signing_key(self.config.transport.keys))

@@ -13,11 +13,10 @@ from std_srvs.srv import Trigger
 
 from asyncppo_ros.acting.rollout import layout_of, sends_values
 from asyncppo_ros.config import Config
-from asyncppo_ros.errors import RunError
 from asyncppo_ros.launching import check_lag
 from asyncppo_ros.learning.batcher import Batcher
 from asyncppo_ros.learning.books import Books
-from asyncppo_ros.learning.checkpoint import load_checkpoint, load_policy
+from asyncppo_ros.learning.checkpoint import go_on, load_policy
 from asyncppo_ros.learning.learner import Learner
 from asyncppo_ros.learning.metrics import (
     JsonlWriter,
@@ -28,7 +27,7 @@ from asyncppo_ros.learning.metrics import (
 from asyncppo_ros.learning.training import Training
 from asyncppo_ros.nodes.actor_states import quarantined
 from asyncppo_ros.nodes.context import running, Spinner
-from asyncppo_ros.nodes.parameters import read_config
+from asyncppo_ros.nodes.parameters import read_config, TakesSettings
 from asyncppo_ros.nodes.policy_topic import RosPolicyPublisher
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.artefact import read_artefact
@@ -51,7 +50,7 @@ SERVICE_TIMEOUT_S = 10.0
 SILENT_S = 10.0
 
 
-class LearnerNode(Node):
+class LearnerNode(TakesSettings, Node):
     """
     The ROS side of the learner; `learning.training.Training` does the work.
 
@@ -61,7 +60,7 @@ class LearnerNode(Node):
     """
 
     def __init__(self) -> None:
-        super().__init__('learner', automatically_declare_parameters_from_overrides=True)
+        super().__init__('learner')
         self.config: Config = read_config(self)
         check_lag(self.config)
         self.policy = RosPolicyPublisher(self)
@@ -255,11 +254,7 @@ def _begin(run_: Run, config: Config, learner: Learner) -> dict[str, Any]:
     """Continue from the run's checkpoint, or begin from a policy, or from nothing."""
     init_from = run_.facts().get('init_from', '')
     if (run_.checkpoint / 'checkpoint.safetensors').is_file():
-        extra = load_checkpoint(run_.checkpoint, learner)
-        if learner.env_steps >= config.env_steps:
-            raise RunError(f'run {run_.folder}: all {config.env_steps} env steps are done; ask '
-                           f'for more with --env_steps')
-        return extra
+        return go_on(run_, config.env_steps, learner)
     if init_from:
         load_policy(read_artefact(init_from), learner)
     return {}

@@ -1,5 +1,8 @@
 """ROS parameters ⇄ settings: every node declares the whole tree, so one YAML feeds all."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.node import Node
 
@@ -8,12 +11,40 @@ from asyncppo_ros.run import resolve
 from asyncppo_ros.settings import settings, to_dict, without_ros_own
 
 
+class TakesSettings:
+    """
+    Lets a node take its settings as parameters, see `read_config`; stands before `Node`.
+
+    Parameters
+    ----------
+    name : str
+        Of the node.
+    **options
+        Of `rclpy.node.Node`.
+
+    """
+
+    def __init__(self, name: str, **options: Any) -> None:
+        # Otherwise rclpy silently ignores a misspelt name in a YAML file.
+        super().__init__(name, automatically_declare_parameters_from_overrides=True, **options)
+
+    def declare_parameters(self, namespace: str, parameters: Iterable[tuple],
+                           ignore_override: bool = False) -> list:
+        """
+        Declare parameters, as `rclpy.node.Node`.
+
+        An empty list in a file or on the command line comes as one that is not set, which rclpy
+        refuses with a traceback and without its name.
+        """
+        if ignore_override:
+            parameters = [(name, [] if value is None else value, *rest)
+                          for name, value, *rest in parameters]
+        return super().declare_parameters(namespace, parameters, ignore_override)
+
+
 def read_config(node: Node) -> Config:
     """
-    Read the settings of a node, then make them read-only parameters.
-
-    The node must be made with ``automatically_declare_parameters_from_overrides=True``:
-    otherwise rclpy silently ignores a misspelt name in a YAML file.
+    Read the settings of a node that `TakesSettings`, then make them read-only parameters.
 
     Raises
     ------
@@ -29,12 +60,15 @@ def read_config(node: Node) -> Config:
         descriptor = ParameterDescriptor(
             description=info.description + unit, additional_constraints=info.allowed,
             read_only=True, dynamic_typing=True)
+        value = values[name]
+        # What stands for an empty list is shown in its place.
+        if node.has_parameter(name) and _plain(given[name].value) == ():
+            node.undeclare_parameter(name)
         if node.has_parameter(name):
             node.set_descriptor(name, descriptor)
         else:
-            value = values[name]
             node.declare_parameter(name, list(value) if isinstance(value, tuple) else value,
-                                   descriptor)
+                                   descriptor, ignore_override=True)
     return config
 
 

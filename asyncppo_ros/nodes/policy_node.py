@@ -18,7 +18,7 @@ from std_srvs.srv import Trigger
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import RobotError, UserError
 from asyncppo_ros.nodes.context import running
-from asyncppo_ros.nodes.parameters import read_config
+from asyncppo_ros.nodes.parameters import read_config, TakesSettings
 from asyncppo_ros.nodes.policy_deployment import Deployment
 from asyncppo_ros.nodes.policy_reports import Reports
 from asyncppo_ros.nodes.process import StopRequest
@@ -47,7 +47,7 @@ def _fault_told(callback: Transition) -> Transition:
     return told
 
 
-class PolicyNode(LifecycleNode):
+class PolicyNode(TakesSettings, LifecycleNode):
     """
     The lifecycle of a `Deployment`, and its services.
 
@@ -66,8 +66,7 @@ class PolicyNode(LifecycleNode):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__('policy_node', automatically_declare_parameters_from_overrides=True,
-                         **options)
+        super().__init__('policy_node', **options)
         self.config: Config = read_config(self)
         self._key = signing_key(self.config.transport.keys)
         self._deployment: Deployment | None = None

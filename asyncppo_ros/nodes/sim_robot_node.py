@@ -20,7 +20,7 @@ from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes import sim_robot_messages as messages
 from asyncppo_ros.nodes.context import running
-from asyncppo_ros.nodes.parameters import read_config
+from asyncppo_ros.nodes.parameters import read_config, TakesSettings
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.nodes.qos import COMMAND_QOS, LATCHED_QOS
 from asyncppo_ros.nodes.robot_messages import OUTPUT_TYPES, TYPES
@@ -40,7 +40,7 @@ START_NS = 1_000_000_000
 _MESSAGE_STREAM = 4
 
 
-class SimRobotNode(Node):
+class SimRobotNode(TakesSettings, Node):
     """
     A robot for people without one.
 
@@ -52,7 +52,7 @@ class SimRobotNode(Node):
     """
 
     def __init__(self, stop: StopRequest) -> None:
-        super().__init__('sim_robot', automatically_declare_parameters_from_overrides=True)
+        super().__init__('sim_robot')
         self.config: Config = read_config(self)
         self._stop = stop
         self._settings, self._topics = self.config.sim_robot, self.config.robot

@@ -14,6 +14,7 @@ from asyncppo_ros.simulation.environment import StepResult
 from asyncppo_ros.simulation.episodes import Episodes, generators
 from asyncppo_ros.simulation.terms import gymnasium_observation
 
+_PICTURES = 'rgb_array'
 _SUPPORTED = 'box action spaces with finite bounds and Discrete ones are supported'
 
 
@@ -33,19 +34,21 @@ class GymnasiumBatch:
         'Pendulum-v1', or 'module:Id-v0' of a third party.
     num_envs, seed, random_episode_start
         As for `BatchedSimulation`.
+    drawn : bool
+        `picture` will be asked for.
 
     Raises
     ------
     TaskError
-        The id is unknown, or its spaces are not supported.
+        The id is unknown, its spaces are not supported, or it gives no pictures.
 
     """
 
     def __init__(self, environment_id: str, num_envs: int, seed: int,
-                 random_episode_start: bool = False) -> None:
+                 random_episode_start: bool = False, drawn: bool = False) -> None:
         self.task = f'gymnasium:{environment_id}'
         self.num_envs = num_envs
-        self._environments = [_make(environment_id)]
+        self._environments = [_make(environment_id, drawn)]
         first = self._environments[0]
         self._actions = _actions_of(self.task, first.action_space)
         self.action_size = self._actions.size
@@ -55,7 +58,7 @@ class GymnasiumBatch:
         self._flat_already = (isinstance(self._observation_space, gymnasium.spaces.Box)
                               and self._observation_space.shape == (self.observation_size,))
         self.control_dt = _control_dt(first)
-        self._environments += [_make(environment_id) for _ in range(num_envs - 1)]
+        self._environments += [_make(environment_id, drawn) for _ in range(num_envs - 1)]
         self._generators = generators(seed, num_envs)
         self._seeds: list[int | None] = [int(rng.integers(2 ** 31)) for rng in self._generators]
         limit = first.spec.max_episode_steps if first.spec else None
@@ -114,6 +117,10 @@ class GymnasiumBatch:
                 'start_pose': {}, 'deployable': False,
                 'simulation_only': list(observation.simulation_only)}
 
+    def picture(self) -> np.ndarray:
+        """Draw the first environment as it is, uint8 [H, W, 3] of its own size."""
+        return np.asarray(self._environments[0].render(), np.uint8)
+
     def close(self) -> None:
         """Close every environment."""
         for environment in self._environments:
@@ -148,10 +155,18 @@ class GymnasiumBatch:
             self._success[bad] = np.where(self._success[bad] == NO_SUCCESS, NO_SUCCESS, 0.0)
 
 
-def _make(environment_id: str) -> gymnasium.Env:
+def _make(environment_id: str, drawn: bool = False) -> gymnasium.Env:
     title = f'task gymnasium:{environment_id}'
     try:
-        return gymnasium.make(environment_id, disable_env_checker=True)
+        environment = gymnasium.make(environment_id, disable_env_checker=True)
+        if not drawn:
+            return environment
+        modes = environment.metadata.get('render_modes', ())
+        environment.close()
+        if _PICTURES not in modes:
+            raise TaskError(f'{title}: cannot be drawn: it has no render_mode {_PICTURES}, but '
+                            f'{", ".join(modes) or "none at all"}')
+        return gymnasium.make(environment_id, disable_env_checker=True, render_mode=_PICTURES)
     except gymnasium.error.DependencyNotInstalled as error:
         raise TaskError(f'{title}: {_one_line(error)}') from error
     except gymnasium.error.Error as error:

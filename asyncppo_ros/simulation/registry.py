@@ -35,7 +35,7 @@ def task_names() -> list[str]:
 
 def make(task_name: str, num_envs: int, seed: int, random_episode_start: bool = False,
          randomization: RandomizationConfig | None = None,
-         privileged: bool = False) -> Environment:
+         privileged: bool = False, drawn: bool = False) -> Environment:
     """
     Make the environments of a task.
 
@@ -54,11 +54,13 @@ def make(task_name: str, num_envs: int, seed: int, random_episode_start: bool = 
         How the environments differ from the model; by default they do not.
     privileged : bool
         Fill what only the critic sees, where the task has such terms.
+    drawn : bool
+        Pictures are wanted: Gymnasium has to know before.
 
     Raises
     ------
     TaskError, ResourceError
-        The task is unknown or has an error, or is none that can be randomized.
+        The task is unknown or has an error, or is none that can be randomized or drawn.
 
     """
     if task_name.startswith(_GYMNASIUM):
@@ -67,7 +69,8 @@ def make(task_name: str, num_envs: int, seed: int, random_episode_start: bool = 
         if randomization is not None and is_on(randomization):
             raise TaskError(f'task {task_name}: environments of Gymnasium cannot be randomized; '
                             'leave the settings of randomization. at their defaults')
-        return GymnasiumBatch(task_name[len(_GYMNASIUM):], num_envs, seed, random_episode_start)
+        return GymnasiumBatch(task_name[len(_GYMNASIUM):], num_envs, seed, random_episode_start,
+                              drawn)
     return BatchedSimulation(find_task(task_name), num_envs, seed, random_episode_start,
                              task_name, randomization, privileged)
 

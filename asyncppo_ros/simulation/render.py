@@ -1,11 +1,15 @@
-"""Pictures of an episode, drawn off-screen by MuJoCo."""
+"""Pictures of an episode, drawn off-screen by MuJoCo, or by an environment of Gymnasium."""
 
 from collections.abc import Callable
+import contextlib
+import functools
+from typing import Any
 
 import mujoco
 import numpy as np
 
 from asyncppo_ros.errors import TaskError
+from asyncppo_ros.simulation.environment import Environment
 from asyncppo_ros.simulation.registry import make
 from asyncppo_ros.simulation.simulation import BatchedSimulation
 
@@ -18,7 +22,7 @@ def episode_frames(task: str, act: Callable[[np.ndarray], np.ndarray], times: np
     Parameters
     ----------
     task : str
-        A task of this package's simulation (not ``gymnasium:ID``).
+        See `registry.make`.
     act : callable
         float32 [1, O] → float32 [1, A].
     times : float [K]
@@ -39,18 +43,17 @@ def episode_frames(task: str, act: Callable[[np.ndarray], np.ndarray], times: np
         The task cannot be drawn, or there is no off-screen renderer here.
 
     """
-    environment = make(task, 1, seed)
-    if not isinstance(environment, BatchedSimulation):
-        raise TaskError(f'task {task}: only tasks of a MuJoCo model of their own can be drawn')
-    model = environment.model
-    model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)
-    model.vis.global_.offheight = max(height, model.vis.global_.offheight)
-    data = mujoco.MjData(model)
-    try:
-        renderer = mujoco.Renderer(model, height, width)
-    except Exception as error:  # noqa: BLE001 - each GL platform has an error of its own
-        raise TaskError(f'no off-screen renderer here ({error}); set MUJOCO_GL=egl or '
-                        'MUJOCO_GL=osmesa and install that library') from None
+    environment = make(task, 1, seed, drawn=True)
+    if not environment.control_dt:
+        raise TaskError(f'task {task}: cannot be drawn by time: its metadata say no render_fps')
+    with contextlib.ExitStack() as at_the_end:
+        at_the_end.callback(environment.close)
+        draw = _drawn(environment, width, height, at_the_end)
+        return _play(environment, act, times, draw)
+
+
+def _play(environment: Environment, act: Callable[[np.ndarray], np.ndarray], times: np.ndarray,
+          draw: Callable[[], np.ndarray]) -> list[np.ndarray]:
     observation = np.empty((1, environment.observation_size), np.float32)
     environment.reset(observation)
     pictures: list[np.ndarray] = []
@@ -61,11 +64,50 @@ def episode_frames(task: str, act: Callable[[np.ndarray], np.ndarray], times: np
             step += 1
             if (result.terminated | result.truncated)[0]:
                 return pictures
+        pictures.append(draw())
+    return pictures
+
+
+def _drawn(environment: Environment, width: int, height: int,
+           at_the_end: contextlib.ExitStack) -> Callable[[], np.ndarray]:
+    """Give what draws an environment as it is, uint8 [height, width, 3]."""
+    if not isinstance(environment, BatchedSimulation):
+        return functools.partial(_by_gymnasium, environment, width, height)
+    model = environment.model
+    model.vis.global_.offwidth = max(width, model.vis.global_.offwidth)
+    model.vis.global_.offheight = max(height, model.vis.global_.offheight)
+    data = mujoco.MjData(model)
+    try:
+        renderer = mujoco.Renderer(model, height, width)
+    except Exception as error:  # noqa: BLE001 - each GL platform has an error of its own
+        raise _no_renderer(error) from None
+    at_the_end.callback(renderer.close)
+
+    def draw() -> np.ndarray:
         _copy_state(environment, model, data)
         renderer.update_scene(data, _camera(model))
-        pictures.append(renderer.render().copy())
-    renderer.close()
-    return pictures
+        return renderer.render().copy()
+
+    return draw
+
+
+def _by_gymnasium(environment: Any, width: int, height: int) -> np.ndarray:
+    """Give the picture of an environment, of a size of its own, within one of ours."""
+    import gymnasium
+    from PIL import Image, ImageOps
+    try:
+        picture = environment.picture()
+    except gymnasium.error.DependencyNotInstalled as error:
+        # It names what to install.
+        raise TaskError(f'no off-screen renderer here ({error})') from None
+    except Exception as error:  # noqa: BLE001 - most are drawn by MuJoCo, each as above
+        raise _no_renderer(error) from None
+    return np.asarray(ImageOps.pad(Image.fromarray(picture), (width, height), color='white'))
+
+
+def _no_renderer(error: Exception) -> TaskError:
+    return TaskError(f'no off-screen renderer here ({error}); set MUJOCO_GL=egl or '
+                     'MUJOCO_GL=osmesa and install that library')
 
 
 def _copy_state(environment: BatchedSimulation, model: mujoco.MjModel,

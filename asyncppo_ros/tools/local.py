@@ -23,7 +23,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
     own, given = split_settings(parser_for('train-local', __doc__), arguments)
     run, config = open_run(own, given, ['asyncppo', 'train-local', *arguments],
                            injected_lag.check, functools.partial(
-                               settled, stop=stop, tell=tell, with_actors=False))
+                               settled, stop=stop, tell=tell, with_actors=False), nodes=False)
     run.lock()
     from asyncppo_ros.simulation.environment import critic_rows
     from asyncppo_ros.simulation.registry import make

@@ -16,6 +16,7 @@ from asyncppo_ros.errors import RunError, UserError
 from asyncppo_ros.launching import (
     check_keys,
     check_lag,
+    check_resume,
     check_task,
     namespace_of,
     NEEDED,
@@ -28,6 +29,7 @@ from asyncppo_ros.nodes.process import (
     signals_held_back,
     StopRequest,
 )
+from asyncppo_ros.nodes.restarts import Restarts
 from asyncppo_ros.robot.artefact import read_artefact
 from asyncppo_ros.run import create, num_actors, replace_file, resolve, resume, Run
 from asyncppo_ros.tools.arguments import Parser, settings_help, split_settings
@@ -37,12 +39,8 @@ from asyncppo_ros.tools.progress import Progress
 # The promise is 5 s from the signal to the exit; the rest is for this process.
 STOP_S = 4.0
 POLL_S = 0.2
-# A process of the run that dies of a signal or a fault is started again so often in a row ...
+# A process of the run that dies of a signal or a fault is started again so often in a row.
 MAX_RESTARTS = 3
-# ... after pauses that begin with this and double [s] ...
-FIRST_PAUSE_S = 0.5
-# ... and one that lived this long is healthy: its deaths are forgotten.
-HEALTHY_S = 60.0
 
 
 def parser_for(verb: str, description: str | None) -> Parser:
@@ -60,8 +58,8 @@ def parser_for(verb: str, description: str | None) -> Parser:
 
 
 def open_run(own: Any, given: dict[str, Any], command: Sequence[str],
-             check: Callable[[Config], None],
-             settle: Callable[[Config], Config]) -> tuple[Run, Config]:
+             check: Callable[[Config], None], settle: Callable[[Config], Config],
+             nodes: bool = True) -> tuple[Run, Config]:
     """
     Make the folder of a new run, or open that of the one to resume.
 
@@ -77,6 +75,8 @@ def open_run(own: Any, given: dict[str, Any], command: Sequence[str],
         Refuses settings that do not suit the verb.
     settle : callable
         Replaces `auto` by numbers; see `tools.auto`.
+    nodes : bool
+        The learner is a node; else it trains in one process.
 
     Raises
     ------
@@ -89,9 +89,13 @@ def open_run(own: Any, given: dict[str, Any], command: Sequence[str],
         raise RunError('--resume and --init_from exclude each other: a resumed run goes on from '
                        'its own checkpoint')
     if own.resume:
-        run, config = resume(own.resume, given, own.config, settle)
-        check(config)
-        return run, config
+        def agreed(config: Config) -> Config:
+            check(config)
+            config = settle(config)
+            check_resume(config, nodes=nodes)
+            return config
+
+        return resume(own.resume, given, own.config, agreed)
     config = resolve(given, own.config)
     check(config)
     check_task(config.task, config.seed)
@@ -301,9 +305,7 @@ class _Child:
         self._sweep = sweep
         self._command = [sys.executable, '-m', 'asyncppo_ros.nodes.main', name, *arguments]
         self._process: subprocess.Popen | None = None
-        self._started = 0.0
-        self._start_at = 0.0
-        self._deaths = 0
+        self._restarts = Restarts(MAX_RESTARTS + 1)
 
     def start(self) -> None:
         # A session of its own: Ctrl-C reaches this process alone, which then ends the others
@@ -312,14 +314,14 @@ class _Child:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, env=child_environment())
-        self._started = time.monotonic()
+        self._restarts.started(time.monotonic())
 
     def tend(self, now: float) -> str:
         """Reap or start again, whatever is due; give a line for the user, mostly empty."""
         if self.ended is not None:
             return ''
         if self._process is None:
-            if now >= self._start_at:
+            if self._restarts.due(now):
                 self.start()
             return ''
         code = self._process.poll()
@@ -332,13 +334,12 @@ class _Child:
         if not self._mends(code):
             self.ended = code
             return ''
-        self._deaths = 1 if now - self._started > HEALTHY_S else self._deaths + 1
+        pause = self._restarts.crashed(now)
         died = f'the {self.name} died with {how_it_ended(code)}'
-        if self._deaths > MAX_RESTARTS:
+        if pause is None:
             self.ended = code
-            return f'{died}, {self._deaths} times in a row: it is not started again'
-        pause = FIRST_PAUSE_S * 2.0 ** (self._deaths - 1)
-        self._process, self._start_at = None, now + pause
+            return f'{died}, {self._restarts.crashes} times in a row: it is not started again'
+        self._process = None
         goes_on = ' from the last checkpoint' if self.name == 'learner' else ''
         return f'{died}: started again{goes_on} in {pause:g} s ({self.log})'
 

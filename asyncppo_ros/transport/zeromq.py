@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+import socket
 import struct
 import time
 import uuid
@@ -67,12 +68,58 @@ def bind(socket: zmq.Socket, address: str, allow_plain_text: bool,
     try:
         socket.bind(address)
     except zmq.ZMQError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise AddressError(f'transport.address = {address}: in use by another process; '
-                               'choose another with --transport.address') from None
-        raise AddressError(f'transport.address = {address}: cannot be bound ({error.strerror}); '
-                           'expected something like tcp://127.0.0.1:5577') from None
+        raise _not_bound(address, error) from None
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+
+def try_address(address: str, allow_plain_text: bool, encrypted: bool) -> None:
+    """
+    Find out whether `bind` would succeed; actors that wait for a learner do not meet anybody.
+
+    Raises
+    ------
+    AddressError
+        See `bind`.
+
+    """
+    scheme, _, rest = address.partition('://')
+    host, _, port = rest.rpartition(':')
+    if scheme == 'ipc':
+        # To bind it is to take it away from whoever has it.
+        return
+    if scheme == 'tcp' and port.isdecimal() and int(port) < 65536:
+        check_address(address, allow_plain_text or encrypted)
+        _try_port(address, '0.0.0.0' if host == '*' else host.strip('[]'), port)
+        return
+    context = zmq.Context()
+    try:
+        bind(context.socket(zmq.ROUTER), address, allow_plain_text, encrypted)
+    finally:
+        context.destroy(linger=0)
+
+
+def _try_port(address: str, host: str, port: str) -> None:
+    """Bind a port without listening at it."""
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError:
+        # It may be the name of an interface, which ZeroMQ knows.
+        return
+    with socket.socket(family, kind) as trial:
+        # As ZeroMQ does: connections of before do not matter.
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(place)
+        except OSError as error:
+            raise _not_bound(address, error) from None
+
+
+def _not_bound(address: str, error: OSError | zmq.ZMQError) -> AddressError:
+    if error.errno == errno.EADDRINUSE:
+        return AddressError(f'transport.address = {address}: in use by another process; '
+                            'choose another with --transport.address')
+    return AddressError(f'transport.address = {address}: cannot be bound ({error.strerror}); '
+                        'expected something like tcp://127.0.0.1:5577')
 
 
 def open_dealer(address: str, keys: ActorKeys | None = None,

@@ -4,7 +4,7 @@ import pytest
 
 from asyncppo_ros.cluster.ray_actors import Actor, Fault, Gone, Unavailable
 from asyncppo_ros.cluster.ray_worker import Answer
-from asyncppo_ros.nodes.actor_process import HEALTHY_S
+from asyncppo_ros.nodes.restarts import HEALTHY_S
 from asyncppo_ros.nodes.supervisor import supervise
 
 

@@ -12,7 +12,7 @@ from harness import wait_for
 import pytest
 
 from asyncppo_ros.errors import ConfigError
-from asyncppo_ros.nodes import actor_process, supervisor
+from asyncppo_ros.nodes import actor_process, restarts, supervisor
 from asyncppo_ros.nodes.process import (
     child_environment,
     die_with_parent,
@@ -142,7 +142,7 @@ def test_a_process_started_by_hand_does_not(monkeypatch):
 
 @pytest.fixture
 def make_actor(monkeypatch):
-    monkeypatch.setattr(actor_process, 'FIRST_PAUSE_S', 0.01)
+    monkeypatch.setattr(restarts, 'FIRST_PAUSE_S', 0.01)
     actors = []
 
     def make(code, hung_after=60.0):

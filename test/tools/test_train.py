@@ -7,12 +7,13 @@ import time
 
 import pytest
 
+from asyncppo_ros.nodes import restarts
 from asyncppo_ros.tools import train
 
 
 @pytest.fixture
 def make_child(tmp_path, monkeypatch):
-    monkeypatch.setattr(train, 'FIRST_PAUSE_S', 0.01)
+    monkeypatch.setattr(restarts, 'FIRST_PAUSE_S', 0.01)
     children = []
 
     def make(name, code):
@@ -56,7 +57,7 @@ def test_three_times_in_a_row_and_no_more(make_child):
 
 
 def test_a_death_after_a_healthy_time_counts_anew(make_child, monkeypatch):
-    monkeypatch.setattr(train, 'HEALTHY_S', 0.0)
+    monkeypatch.setattr(restarts, 'HEALTHY_S', 0.0)
     child = make_child('evaluator', 'raise SystemExit(1)')
     told = []
     tend_until(child, lambda: told.append(child.tend(time.monotonic())) or len(
