@@ -5,6 +5,7 @@ Further actors for a run: on another host, or more on this one.
 the ``config.yaml`` of the run; task and layout are checked when the actors say hello.
 """
 
+import signal
 import sys
 
 from launch.actions import (
@@ -14,13 +15,16 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
 )
-from launch.event_handlers import OnProcessExit
-from launch.events import Shutdown
+from launch.event_handlers import OnProcessExit, OnProcessStart
+from launch.events import matches_action, Shutdown
+from launch.events.process import SignalProcess
 
 from launch import LaunchContext, LaunchDescription
 
 # After this time launch gets impatient [s]; see train.launch.py.
 STOP_S = '10'
+# A Ctrl-C that comes while `env` is loaded, which is to hold it back, ends the process.
+ENDED_WELL = (0, -signal.SIGINT)
 ARGUMENTS = (
     ('config', '', 'config.yaml of the run (needed)'),
     ('learner', '', 'address of the learner, tcp://HOST:PORT; empty = as in the config'),
@@ -44,6 +48,8 @@ def generate_launch_description() -> LaunchDescription:
 
 def start(context: LaunchContext) -> list:
     """Start the supervisor of this host."""
+    from asyncppo_ros.nodes.process import launch_interrupt
+    launch_interrupt.install()
     from asyncppo_ros.launching import (
         added_environment,
         check_arguments,
@@ -73,12 +79,22 @@ def start(context: LaunchContext) -> list:
         arguments += ['--by-cores']
     if values['robot']:
         arguments += ['--robot', needed_file('robot', values['robot'])]
-    check_nodes(values['python'], config_of('config', config_file))
+    with launch_interrupt.raised():
+        check_nodes(values['python'], config_of('config', config_file))
     supervisor = ExecuteProcess(cmd=node_command(values['python'], 'supervisor', arguments),
                                 name='supervisor', output='screen', sigterm_timeout=STOP_S,
                                 additional_env=added_environment())
-    return [supervisor, RegisterEventHandler(OnProcessExit(
+    launch_interrupt.check()
+    return [told_late(supervisor), supervisor, RegisterEventHandler(OnProcessExit(
         target_action=supervisor, on_exit=end))]
+
+
+def told_late(process: ExecuteProcess) -> RegisterEventHandler:
+    """Pass a Ctrl-C on to a process that launch started after it: the terminal told it nothing."""
+    return RegisterEventHandler(OnProcessStart(
+        target_action=process, on_start=lambda _event, context: [EmitEvent(event=SignalProcess(
+            signal_number=signal.SIGINT, process_matcher=matches_action(process)))]
+        if context.is_shutdown else []))
 
 
 def end(event, context: LaunchContext) -> list:
@@ -86,7 +102,7 @@ def end(event, context: LaunchContext) -> list:
     def fail(_context: LaunchContext) -> list:
         raise RuntimeError(f'the supervisor ended with exit code {event.returncode}; its '
                            'message is above')
-    if event.returncode != 0:
+    if event.returncode not in ENDED_WELL:
         return [OpaqueFunction(function=fail)]
     return [] if context.is_shutdown else [EmitEvent(event=Shutdown(
         reason='the supervisor has ended'))]

@@ -7,6 +7,7 @@ node; it commands nothing before it is activated (``autostart:=true``, or ``ros2
 robot waits for people.
 """
 
+import signal
 import sys
 
 from launch.actions import (
@@ -17,15 +18,19 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
 )
-from launch.event_handlers import OnProcessExit
-from launch.events import Shutdown
+from launch.event_handlers import OnProcessExit, OnProcessStart
+from launch.events import matches_action, Shutdown
+from launch.events.process import SignalProcess
 
 from launch import LaunchContext, LaunchDescription
 
 # After this time launch gets impatient [s]; the node stops the robot before it ends.
 STOP_S = '10'
+# A Ctrl-C that comes while `env` is loaded, which is to hold it back, ends the process.
+ENDED_WELL = (0, -signal.SIGINT)
 ARGUMENTS = (
-    ('policy', '', 'policy file (.safetensors) or the folder of a run'),
+    ('policy', '', 'policy file (.safetensors), the folder of a run, or the name of one in '
+                   'pretrained'),
     ('robot', '', 'YAML file of the settings robot.* and deploy.* (a ROS parameter file), or the '
                   'name of one in config/robots; empty = the defaults'),
     ('sim', 'false', 'true also starts a simulated robot'),
@@ -51,24 +56,28 @@ def generate_launch_description() -> LaunchDescription:
 
 def start(context: LaunchContext) -> list:
     """Check everything, then start the node, and the robot where it is simulated."""
+    from asyncppo_ros.nodes.process import launch_interrupt
+    launch_interrupt.install()
     from asyncppo_ros.deploying import plan
     from asyncppo_ros.launching import check_arguments, namespace_of, value_of
     names = [name for name, _, _ in ARGUMENTS]
     check_arguments(context, names)
     values = {name: value_of(context, name) for name in names}
     namespace = namespace_of('namespace:=', values['namespace'])
-    found = plan(values)
+    with launch_interrupt.raised():
+        found = plan(values)
     policy = node(values['python'], 'policy', found.policy, namespace)
     full = f'/{namespace}/policy_node' if namespace else '/policy_node'
-    actions = [policy, RegisterEventHandler(OnProcessExit(
+    actions = [told_late(policy), policy, RegisterEventHandler(OnProcessExit(
         target_action=policy, on_exit=end_with('the policy node')))]
     if values['autostart'].lower() != 'true':
         actions.append(LogInfo(msg=f'inactive until: ros2 lifecycle set {full} configure, then '
                                'activate'))
     if found.robot is not None:
         robot = node(values['python'], 'sim_robot', found.robot, namespace)
-        actions += [robot, RegisterEventHandler(OnProcessExit(
+        actions += [told_late(robot), robot, RegisterEventHandler(OnProcessExit(
             target_action=robot, on_exit=end_with('the simulated robot')))]
+    launch_interrupt.check()
     return actions
 
 
@@ -80,10 +89,18 @@ def node(python: str, name: str, arguments: list[str], namespace: str) -> Execut
         name=name, output='screen', additional_env=added_environment(), sigterm_timeout=STOP_S)
 
 
+def told_late(process: ExecuteProcess) -> RegisterEventHandler:
+    """Pass a Ctrl-C on to a process that launch started after it: the terminal told it nothing."""
+    return RegisterEventHandler(OnProcessStart(
+        target_action=process, on_start=lambda _event, context: [EmitEvent(event=SignalProcess(
+            signal_number=signal.SIGINT, process_matcher=matches_action(process)))]
+        if context.is_shutdown else []))
+
+
 def end_with(what: str) -> object:
     """Give the handler that ends the launch with one of its processes."""
     def handler(event, context: LaunchContext) -> list:
-        if event.returncode != 0 and not context.is_shutdown:
+        if event.returncode not in ENDED_WELL and not context.is_shutdown:
             def fail(_context: LaunchContext) -> list:
                 raise RuntimeError(f'{what} ended with exit code {event.returncode}; its message '
                                    'is above')

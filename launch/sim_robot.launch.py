@@ -5,6 +5,7 @@ A simulated robot behind the topics of a real one, for people without one.
 ``joint_trajectory_controller/joint_trajectory`` and tells ``joint_states`` and ``imu/data``.
 """
 
+import signal
 import sys
 
 from launch.actions import (
@@ -14,13 +15,16 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
 )
-from launch.event_handlers import OnProcessExit
-from launch.events import Shutdown
+from launch.event_handlers import OnProcessExit, OnProcessStart
+from launch.events import matches_action, Shutdown
+from launch.events.process import SignalProcess
 
 from launch import LaunchContext, LaunchDescription
 
 # After this time launch gets impatient [s]; see train.launch.py.
 STOP_S = '10'
+# A Ctrl-C that comes while `env` is loaded, which is to hold it back, ends the process.
+ENDED_WELL = (0, -signal.SIGINT)
 ARGUMENTS = (
     ('task', '', 'whose robot: reach, quadruped_walk, or my_pkg.my_module:MyTask; empty = as the '
                  'config says, else reach'),
@@ -44,6 +48,8 @@ def generate_launch_description() -> LaunchDescription:
 
 def start(context: LaunchContext) -> list:
     """Check the arguments, then start the robot, and RViz where it is asked for."""
+    from asyncppo_ros.nodes.process import launch_interrupt
+    launch_interrupt.install()
     from asyncppo_ros.launching import (
         added_environment,
         check_arguments,
@@ -61,13 +67,15 @@ def start(context: LaunchContext) -> list:
     with_rviz = flag_of('rviz', values['rviz'])
     config, ros = sim_robot_settings(values)
     pictures = rviz(config, namespace) if with_rviz else []
-    check_nodes(values['python'], config, NEEDED)
+    with launch_interrupt.raised():
+        check_nodes(values['python'], config, NEEDED)
     robot = ExecuteProcess(
         cmd=node_command(values['python'], 'sim_robot',
                          ['--ros-args', *ros, '-r', f'__ns:=/{namespace}']),
         name='sim_robot', output='screen', sigterm_timeout=STOP_S,
         additional_env=added_environment())
-    return [robot, *pictures, RegisterEventHandler(OnProcessExit(
+    launch_interrupt.check()
+    return [told_late(robot), robot, *pictures, RegisterEventHandler(OnProcessExit(
         target_action=robot, on_exit=end))]
 
 
@@ -90,12 +98,20 @@ def rviz(config, namespace: str) -> list:
                  arguments=['-d', str(find('config/robots/robot.rviz')), '-f', root_link(urdf)])]
 
 
+def told_late(process: ExecuteProcess) -> RegisterEventHandler:
+    """Pass a Ctrl-C on to a process that launch started after it: the terminal told it nothing."""
+    return RegisterEventHandler(OnProcessStart(
+        target_action=process, on_start=lambda _event, context: [EmitEvent(event=SignalProcess(
+            signal_number=signal.SIGINT, process_matcher=matches_action(process)))]
+        if context.is_shutdown else []))
+
+
 def end(event, context: LaunchContext) -> list:
     """End the launch with the robot, and with exit code 1 where that failed."""
     def fail(_context: LaunchContext) -> list:
         raise RuntimeError(f'the robot ended with exit code {event.returncode}; its message is '
                            'above')
-    if event.returncode != 0:
+    if event.returncode not in ENDED_WELL:
         return [OpaqueFunction(function=fail)]
     return [] if context.is_shutdown else [EmitEvent(event=Shutdown(
         reason='the robot has ended'))]

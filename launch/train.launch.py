@@ -5,6 +5,7 @@ Train: one learner node, one evaluator node, and a supervisor with the actors of
 the learner's end is the end of the launch.
 """
 
+import signal
 import sys
 
 from launch.actions import (
@@ -15,14 +16,17 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
 )
-from launch.event_handlers import OnProcessExit
-from launch.events import Shutdown
+from launch.event_handlers import OnProcessExit, OnProcessStart
+from launch.events import matches_action, Shutdown
+from launch.events.process import SignalProcess
 
 from launch import LaunchContext, LaunchDescription
 
 # After this time launch gets impatient [s].  Its default, 5, is what the nodes keep on an idle
 # machine; on a busy one the learner must still be let write its checkpoint.
 STOP_S = '10'
+# A Ctrl-C that comes while `env` is loaded, which is to hold it back, ends the process.
+ENDED_WELL = (0, -signal.SIGINT)
 ARGUMENTS = (
     ('task', 'reach', 'what is learned: reach, cartpole_swingup, HalfCheetah-v5, gymnasium:ID, '
                       'or my_pkg.my_module:MyTask'),
@@ -49,6 +53,8 @@ def generate_launch_description() -> LaunchDescription:
 
 def start(context: LaunchContext) -> list:
     """Make the folder of the run, then start its processes."""
+    from asyncppo_ros.nodes.process import launch_interrupt
+    launch_interrupt.install()
     from asyncppo_ros.launching import (
         check_arguments,
         flag_of,
@@ -61,19 +67,23 @@ def start(context: LaunchContext) -> list:
     values = {name: value_of(context, name) for name in names}
     namespace = namespace_of('namespace:=', values['namespace'])
     with_rqt = flag_of('rqt', values['rqt'])
-    run = open_run(values)
+    with launch_interrupt.raised():
+        run = open_run(values)
     ros = ['--ros-args', '--params-file', str(run.config_file), '-r', f'__ns:=/{namespace}']
     learner = node(values['python'], 'learner', ros)
     evaluator = node(values['python'], 'evaluator', ros)
     supervisor = node(values['python'], 'supervisor',
                       ['--params-file', str(run.config_file), '--namespace', namespace])
-    actions = [LogInfo(msg=f'run {run.folder}'), learner, evaluator, supervisor,
+    actions = [LogInfo(msg=f'run {run.folder}'),
+               *map(told_late, (learner, evaluator, supervisor)), learner, evaluator, supervisor,
                RegisterEventHandler(OnProcessExit(
                    target_action=learner, on_exit=end_of_training(values['python'], run))),
                RegisterEventHandler(OnProcessExit(target_action=supervisor, on_exit=give_up))]
     if with_rqt:
         # It waits for the topics itself; rqt comes from the ROS installation.
-        actions.append(node(values['python'], 'plots', ['--namespace', namespace]))
+        plots = node(values['python'], 'plots', ['--namespace', namespace])
+        actions += [told_late(plots), plots]
+    launch_interrupt.check()
     return actions
 
 
@@ -84,12 +94,20 @@ def node(python: str, name: str, arguments: list[str]) -> ExecuteProcess:
                           additional_env=added_environment(), sigterm_timeout=STOP_S)
 
 
+def told_late(process: ExecuteProcess) -> RegisterEventHandler:
+    """Pass a Ctrl-C on to a process that launch started after it: the terminal told it nothing."""
+    return RegisterEventHandler(OnProcessStart(
+        target_action=process, on_start=lambda _event, context: [EmitEvent(event=SignalProcess(
+            signal_number=signal.SIGINT, process_matcher=matches_action(process)))]
+        if context.is_shutdown else []))
+
+
 def end_of_training(python: str, run) -> object:
     """Give the handler that ends the launch when the learner has ended."""
     from asyncppo_ros.launching import is_done
 
     def handler(event, context: LaunchContext) -> list:
-        if event.returncode != 0:
+        if event.returncode not in ENDED_WELL:
             return failed('the learner', event.returncode)
         if context.is_shutdown:
             return []
@@ -97,10 +115,8 @@ def end_of_training(python: str, run) -> object:
         if not is_done(run):
             return [EmitEvent(event=Shutdown(reason='the learner was stopped'))]
         # All steps are done: the score of the trained policy is the last thing that is shown.
-        score = ExecuteProcess(
-            cmd=[python, '-m', 'asyncppo_ros.tools.cli', 'eval', str(run.folder)],
-            name='eval', output='screen')
-        return [score, RegisterEventHandler(OnProcessExit(
+        score = node(python, 'asyncppo', ['eval', str(run.folder)])
+        return [told_late(score), score, RegisterEventHandler(OnProcessExit(
             target_action=score,
             on_exit=[LogInfo(msg=f'policy: {run.policy_file}; curves: asyncppo report '
                                  f'{run.folder}'),
@@ -110,7 +126,7 @@ def end_of_training(python: str, run) -> object:
 
 def give_up(event, context: LaunchContext) -> list:
     """End the launch when the supervisor had to give up every actor."""
-    if event.returncode == 0 or context.is_shutdown:
+    if event.returncode in ENDED_WELL or context.is_shutdown:
         return []
     return failed('the supervisor', event.returncode)
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import math
 import os
 import pathlib
 import pty
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from harness import processes_of, shared_memory
+from harness import free_address, processes_of, shared_memory
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -22,12 +23,19 @@ MISSING = [name for name in ('launch', 'launch_ros', 'ros2launch', 'rclpy')
 needs_launch = pytest.mark.skipif(
     bool(MISSING) or shutil.which('ros2') is None,
     reason=f'no ros2 launch here: {", ".join(MISSING) or "the ros2 command"} is missing')
-SMALL = ['task:=cartpole_swingup', 'num_actors:=1', 'num_envs:=16']
 CTRL_C = b'\x03'
 
 
 def ros2_launch(file, *arguments):
     return ['ros2', 'launch', str(ROOT / 'launch' / file), *arguments]
+
+
+def small(folder):
+    """Give the arguments of a small training in a folder, at an address of its own."""
+    config = folder / 'address.yaml'
+    config.write_text(f'/**: {{ros__parameters: {{transport: {{address: {free_address()}}}}}}}')
+    return ['task:=cartpole_swingup', 'num_actors:=1', 'num_envs:=16', f'config:={config}',
+            f'run_dir:={folder / "run"}']
 
 
 def environment():
@@ -41,12 +49,12 @@ def launch(file, *arguments, cwd=None):
                           timeout=200, cwd=cwd, env=environment(), stdin=subprocess.DEVNULL)
 
 
-def launch_in_terminal(text, *command, timeout=120.0):
-    """Press Ctrl-C in a terminal as soon as `text` appears; give exit code, seconds, output."""
+def launch_in_terminal(text, *command, after=0.0, timeout=120.0):
+    """Press Ctrl-C in a terminal once `text` has appeared; give exit code, seconds, output."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvpe(command[0], list(command), environment())
-    output, pressed, deadline = '', 0.0, time.monotonic() + timeout
+    output, pressed, deadline, moment = '', 0.0, time.monotonic() + timeout, math.inf
     try:
         while time.monotonic() < deadline:
             if select.select([terminal], [], [], 0.1)[0]:
@@ -55,7 +63,9 @@ def launch_in_terminal(text, *command, timeout=120.0):
                 except OSError:  # how Linux says that the other side has closed
                     break
                 output += data.decode(errors='replace')
-            if text in output and not pressed:
+            if text in output:
+                moment = min(moment, time.monotonic() + after)
+            if time.monotonic() >= moment and not pressed:
                 pressed = time.monotonic()
                 os.write(terminal, CTRL_C)
         else:
@@ -73,6 +83,10 @@ def test_the_form_of_a_launch_file(file):
                for alias in node.names]
     modules += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     assert not {name.split('.')[0] for name in modules} & {'torch', 'mujoco', 'rclpy'}
+    # A Ctrl-C that breaks launch off in the midst of its work is kept from then on.
+    start = next(node for node in tree.body if getattr(node, 'name', '') == 'start')
+    assert [ast.unparse(line) for line in start.body[1:3]] == [
+        'from asyncppo_ros.nodes.process import launch_interrupt', 'launch_interrupt.install()']
     declared = next(node.value for node in tree.body if isinstance(node, ast.Assign)
                     and node.targets[0].id == 'ARGUMENTS')
     for entry in declared.elts:
@@ -122,7 +136,7 @@ def test_a_mistake_is_told_in_one_line(arguments, told, tmp_path):
 @pytest.mark.nodes
 def test_a_launch_trains_to_its_end_and_scores_the_policy(tmp_path):
     run = tmp_path / 'run'
-    ended = launch('train.launch.py', *SMALL, 'env_steps:=20000', f'run_dir:={run}')
+    ended = launch('train.launch.py', *small(tmp_path), 'env_steps:=20000')
     shown = ended.stdout + ended.stderr
     assert ended.returncode == 0, shown
     assert 'over 100 deterministic episodes' in shown and 'Traceback' not in shown
@@ -136,19 +150,22 @@ def test_a_launch_trains_to_its_end_and_scores_the_policy(tmp_path):
 
 @needs_launch
 @pytest.mark.nodes
-# Not earlier: while launch starts a process, a Ctrl-C makes it forget that it did (its own
-# traceback says so), and then it waits in vain for that process.
-@pytest.mark.parametrize('moment', ['[supervisor-3]: process started', 'env steps done',
-                                    'learner waits'])
-def test_ctrl_c_is_clean(moment, tmp_path):
+# At its first line a Ctrl-C still meets launch alone, and may end its work but not its process; a
+# second later the launch file tries the task.
+@pytest.mark.parametrize('moment, after', [
+    ('Default logging verbosity', 1.0), ('[learner-1]: process started', 0.0),
+    ('[supervisor-3]: process started', 0.0), ('[supervisor-3] supervisor: 1 actors', 0.5),
+    ('env steps done', 0.0), ('learner waits', 0.0)])
+def test_ctrl_c_is_clean(moment, after, tmp_path):
     run = tmp_path / 'run'
     code, seconds, shown = launch_in_terminal(moment, *ros2_launch(
-        'train.launch.py', *SMALL, 'env_steps:=50000000', f'run_dir:={run}'))
+        'train.launch.py', *small(tmp_path), 'env_steps:=50000000'), after=after)
     assert code == 0, shown
-    # The promise is 5 s; imports take longer where other programs use all cores.
-    assert seconds < 15.0, shown
-    assert 'Traceback' not in shown
-    if 'started' not in moment:
+    # The promise is 5 s; the learner's last checkpoint takes longer where other programs use all
+    # cores, but never so long that launch gets impatient.
+    assert seconds < 10.0 and 'failed to terminate' not in shown, shown
+    assert 'Traceback' not in shown, shown
+    if moment in ('env steps done', 'learner waits'):
         assert (run / 'checkpoint' / 'checkpoint.safetensors').is_file()
     assert not processes_of(run) and not shared_memory()
 
@@ -199,8 +216,8 @@ def test_ctrl_c_ends_a_deployment(arguments, prefix, reach_policy, tmp_path):
             'ask:=true', 'autostart:=true', *arguments))
     assert code == 0, shown
     # The promise is 5 s; it takes longer where other programs use all cores.
-    assert seconds < 15.0, shown
-    assert 'Traceback' not in shown and 'finalized' in shown
+    assert seconds < 10.0 and 'failed to terminate' not in shown, shown
+    assert 'Traceback' not in shown and 'finalized' in shown, shown
     assert not processes_of(reach_policy)
 
 
@@ -237,4 +254,4 @@ def test_a_simulated_robot_runs_until_ctrl_c(arguments, told):
     code, seconds, shown = launch_in_terminal(
         'held until the first command', *ros2_launch('sim_robot.launch.py', *arguments))
     assert code == 0 and told in shown, shown
-    assert seconds < 15.0 and 'Traceback' not in shown, shown
+    assert seconds < 10.0 and 'Traceback' not in shown, shown

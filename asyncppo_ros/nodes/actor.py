@@ -42,7 +42,9 @@ def run(arguments: list[str], stop: StopRequest) -> int:
             config = resolve(given)
             check_source(config)
             return _collect_without_ros(config, actor_id, stop)
+    stop.loading = True
     from asyncppo_ros.nodes import actor_node
+    stop.loading = False
     return actor_node.run(actor_id, arguments, stop)
 
 
@@ -86,9 +88,11 @@ def given_settings(ros: Sequence[str]) -> dict[str, Any]:
 
 
 def _collect_without_ros(config: Config, actor_id: int, stop: StopRequest) -> int:
+    stop.loading = True
     from asyncppo_ros.acting.actor import Actor
     from asyncppo_ros.robot.signing import signing_key
     from asyncppo_ros.transport.policy_fetch import ZmqPolicySubscriber
+    stop.loading = False
     key = signing_key(config.transport.keys)
 
     def warn(text: str) -> None:

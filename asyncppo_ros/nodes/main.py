@@ -10,13 +10,15 @@ import importlib
 import signal
 import sys
 
-from asyncppo_ros.nodes.process import die_with_parent, guarded, StopRequest
+from asyncppo_ros.nodes.process import die_with_parent, guarded, leave, StopRequest
 
 NODES = ('learner', 'actor', 'evaluator', 'policy', 'sim_robot')
 # An actor is a node only where its policies come from a topic.
 MODULES = {'actor': 'actor', 'learner': 'learner_node', 'evaluator': 'evaluator_node',
-           'policy': 'policy_node', 'sim_robot': 'sim_robot_node'}
-CLUSTER = ('ray_fleet',)
+           'policy': 'policy_node', 'sim_robot': 'sim_robot_node', 'asyncppo': 'cli'}
+ROOMS = {'ray_fleet': 'cluster', 'asyncppo': 'tools'}
+# torch loads it for its first optimizer, which takes seconds: better while a Ctrl-C ends at once.
+LATE_LIBRARIES = {'learner': ('torch._dynamo',)}
 
 
 def run(name: str, arguments: list[str] | None = None) -> int:
@@ -27,7 +29,7 @@ def run(name: str, arguments: list[str] | None = None) -> int:
     ----------
     name : str
         ``learner``, ``actor``, ``evaluator``, ``policy``, ``sim_robot``, ``supervisor``,
-        ``ray_fleet`` or ``plots``.
+        ``ray_fleet`` or ``plots``; ``asyncppo`` is a verb of the command within a launch.
     arguments : list of str, optional
         The command line without the program; default ``sys.argv[1:]``.
 
@@ -48,8 +50,10 @@ def run(name: str, arguments: list[str] | None = None) -> int:
 
     def body() -> int | None:
         stop.loading = True
-        room = 'cluster' if name in CLUSTER else 'nodes'
+        room = ROOMS.get(name, 'nodes')
         module = importlib.import_module(f'asyncppo_ros.{room}.{MODULES.get(name, name)}')
+        for library in LATE_LIBRARIES.get(name, ()):
+            importlib.import_module(library)
         stop.loading = False
         return module.run(given, stop)
 
@@ -58,38 +62,38 @@ def run(name: str, arguments: list[str] | None = None) -> int:
 
 def learner() -> None:
     """Run the learner node."""
-    sys.exit(run('learner'))
+    leave(run('learner'))
 
 
 def actor() -> None:
     """Run an actor node."""
-    sys.exit(run('actor'))
+    leave(run('actor'))
 
 
 def evaluator() -> None:
     """Run the evaluator node."""
-    sys.exit(run('evaluator'))
+    leave(run('evaluator'))
 
 
 def sim_robot() -> None:
     """Run the simulated robot."""
-    sys.exit(run('sim_robot'))
+    leave(run('sim_robot'))
 
 
 def policy() -> None:
     """Run the policy node on a robot."""
-    sys.exit(run('policy'))
+    leave(run('policy'))
 
 
 def supervisor() -> None:
     """Run the supervisor of this host's actors."""
-    sys.exit(run('supervisor'))
+    leave(run('supervisor'))
 
 
 def plots() -> None:
     """Open rqt with the plots of a training."""
-    sys.exit(run('plots'))
+    leave(run('plots'))
 
 
 if __name__ == '__main__':
-    sys.exit(run(sys.argv[1], sys.argv[2:]))
+    leave(run(sys.argv[1], sys.argv[2:]))

@@ -5,16 +5,19 @@ Importing this module imports nothing heavy: handlers must be in place before to
 are imported, which takes seconds.
 """
 
+import atexit
 from collections.abc import Callable, Iterator, MutableMapping
 import contextlib
 import ctypes
+import gc
 import os
+import queue
 import signal
 import sys
-import threading
 import time
 import traceback
 from types import FrameType
+from typing import NoReturn
 
 from asyncppo_ros.errors import MissingDependency, UserError
 
@@ -63,9 +66,11 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
-        #: While only libraries are loaded there is nothing to end in good order.
-        self.loading = False
+        self._asked = False
+        # Its `put` may interrupt itself.  A lock that a handler takes may be held by what it
+        # interrupted, which then never goes on.
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._loading = False
 
     def install(self) -> 'StopRequest':
         """Take over `STOP_SIGNALS`; main thread only."""
@@ -78,20 +83,108 @@ class StopRequest:
         return self
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        self._event.set()
-        if self.loading:
+        self.set()
+        if self._loading:
+            os._exit(0)
+
+    @property
+    def loading(self) -> bool:
+        """
+        Whether libraries are loaded, and there is nothing to end in good order.
+
+        While it is so a request ends the process at once, with exit code 0; one that came
+        before does so when this is set.
+        """
+        return self._loading
+
+    @loading.setter
+    def loading(self, value: bool) -> None:
+        self._loading = value
+        if value and self._asked:
             os._exit(0)
 
     def set(self) -> None:
         """Ask for the end from within."""
-        self._event.set()
+        self._asked = True
+        self._wakes.put(None)
 
     def __call__(self) -> bool:
-        return self._event.is_set()
+        return self._asked
 
     def wait(self, seconds: float) -> bool:
         """Sleep until the end is asked for or the time is over; say whether it is asked for."""
-        return self._event.wait(seconds)
+        if not self._asked:
+            with contextlib.suppress(queue.Empty):
+                self._wakes.get(timeout=max(0.0, seconds))
+                self._wakes.put(None)  # for other threads that wait
+        return self._asked
+
+
+class LaunchInterrupt:
+    """
+    Ctrl-C in the process of ``ros2 launch``, of which launch files are a part.
+
+    launch hears of it through `signal.set_wakeup_fd`, and leaves Python's own handler in place:
+    its KeyboardInterrupt breaks off whatever runs at that moment.  A process that launch was
+    about to start is then lost to it, so that it waits in vain for its end, and what breaks off
+    in a callback of a weak reference is told with a traceback.  So this handler notes a Ctrl-C,
+    and raises only where a launch file waits for something (`raised`).
+    """
+
+    def __init__(self) -> None:
+        self._noted = False
+        self._raises = False
+
+    def install(self) -> None:
+        """Take the place of Python's own handler; others are left alone."""
+        self._noted = False
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._handle)
+            # While it is taken apart the interpreter has no handlers, and would die of another.
+            atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        self._noted = True
+        if self._raises:
+            # Once: a second one must not break off what the first has set going.
+            self._raises = False
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        """
+        Break off what is done inside.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            At a Ctrl-C, also one that came before or comes at the end; launch goes on from there.
+
+        """
+        self._raises = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._raises = False
+        self.check()
+
+    def check(self) -> None:
+        """
+        End a launch file before it has started something.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            There was a Ctrl-C.
+
+        """
+        if self._noted:
+            raise KeyboardInterrupt
+
+
+#: There is one terminal, however many launch files are included in one another.
+launch_interrupt = LaunchInterrupt()
 
 
 def die_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
@@ -206,6 +299,41 @@ def guarded(body: Callable[[], int | None], program: str) -> int:
     except Exception:  # noqa: BLE001 - the last line of defence: told in full
         traceback.print_exc()
         return 1
+
+
+def leave(code: int) -> NoReturn:
+    """
+    End this process with an exit code as the last thing that its program does.
+
+    Threads and `atexit` have their turn as always; the interpreter is then not taken apart.
+    With torch that takes a second of a core, in which there are no handlers any more, so that a
+    Ctrl-C, or the SIGTERM of one who has waited, turns a good end into a bad one.
+    """
+    global _exit_code
+    _exit_code = code
+    # What holds on to rclpy's nodes in a circle goes here: an end without it would leave the
+    # shared memory of DDS behind.
+    gc.collect()
+    sys.exit(code)
+
+
+_exit_code: int | None = None
+
+
+def _end_at_once() -> None:
+    if _exit_code is None:
+        return
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return  # Python itself says what is wrong with them
+    ctypes.CDLL(None).fflush(None)  # what libraries have printed
+    os._exit(_exit_code)
+
+
+# What is registered first is called last.
+atexit.register(_end_at_once)
 
 
 def missing_dependency(error: ModuleNotFoundError) -> MissingDependency | None:

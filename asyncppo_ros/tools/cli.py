@@ -7,7 +7,7 @@ import sys
 
 from asyncppo_ros import __version__
 from asyncppo_ros.errors import UserError
-from asyncppo_ros.nodes.process import compute_in_one_thread, guarded, StopRequest
+from asyncppo_ros.nodes.process import compute_in_one_thread, guarded, leave, StopRequest
 
 VERBS = {
     'train': ('asyncppo_ros.tools.train',
@@ -59,7 +59,9 @@ def run(arguments: list[str], stop: StopRequest) -> int:
             and 'MASTER_ADDR' in os.environ:
         # torchrun runs one command everywhere; where it is not rank 0 it takes part in that one.
         verb, rest = 'rank', []
+    stop.loading = True
     module = importlib.import_module(VERBS[verb][0])
+    stop.loading = False
     main_of_verb: Callable[[list[str], StopRequest], int] = module.main
     return main_of_verb(rest, stop)
 
@@ -77,7 +79,7 @@ def main() -> None:
     # A task beside the user is found as `python -m` and the nodes find it, but never before
     # what is installed.
     sys.path.append(os.getcwd())
-    sys.exit(guarded(lambda: run(sys.argv[1:], stop), 'asyncppo'))
+    leave(guarded(lambda: run(sys.argv[1:], stop), 'asyncppo'))
 
 
 if __name__ == '__main__':
