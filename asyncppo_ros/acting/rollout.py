@@ -108,6 +108,7 @@ class Rollout:
         self._command = np.empty(shape, np.float32)
         self._observation = np.empty(
             (environment.num_envs, environment.observation_size), np.float32)
+        self._left = chunk_length
         self._begun = False
         self._critic_rows = critic_rows(environment)
         self._critic: NumpyCritic | None = None
@@ -141,6 +142,10 @@ class Rollout:
         """
         Act for up to T control steps under one policy.
 
+        After a chunk that was cut comes the rest of it, under whatever policy is given then: so
+        all chunks together fill batches as whole ones do, and no update must take more
+        transitions than a batch because the last chunk of it is a whole one.
+
         A step that was missed is not part of the chunk, which ends before it.  The step before
         it counts as truncated: its episode ends with the observation that followed it.
 
@@ -173,7 +178,8 @@ class Rollout:
         self._exploration.begin(self._rng)
         ends = _Ends(self.layout)
         steps = 0
-        while steps < self.chunk_length:
+        length, self._left = self._left, self.chunk_length
+        while steps < length:
             self._exploration.act(
                 policy, buffer.observation[steps], steps, buffer.behaviour_parameters[steps],
                 buffer.action[steps], self._command)
@@ -191,7 +197,10 @@ class Rollout:
             ends.add(steps, result)
             steps += 1
             stepped(num_envs)
-            if cut() or needs_reset(self.environment):
+            if cut():
+                self._left = length - steps or self.chunk_length
+                break
+            if needs_reset(self.environment):
                 break
         if steps == 0:
             return None

@@ -110,6 +110,20 @@ def test_cut_short_keeps_what_was_collected():
     np.testing.assert_array_equal(cut.final_index, [[4, 0]])
 
 
+def test_the_rest_of_a_cut_chunk_follows():
+    """Whatever is cut, chunks fill whole ones, so that batches of whole ones are not overfull."""
+    snapshot, _ = snapshot_of()
+    rollout = Rollout(CountingEnvironment([50, 50]), 12, seed=0)
+
+    def length(cut_after):
+        counted = []
+        chunk = rollout.collect(snapshot, STAMP, lambda: len(counted) == cut_after,
+                                counted.append)
+        return len(chunk.reward)
+
+    assert [length(cut) for cut in (5, 1, 0, 0, 12, 0)] == [5, 1, 6, 12, 12, 12]
+
+
 def test_seeds_decide_the_noise():
     snapshot, _ = snapshot_of()
     chunks = [Rollout(CountingEnvironment([50, 50]), 6, seed).collect(snapshot, STAMP)
