@@ -55,6 +55,7 @@ setup(
         *tree('launch'),
         *tree('config'),
         *tree('models'),
+        *tree('pretrained'),
     ],
     zip_safe=False,
     python_requires='>=3.10',

@@ -163,7 +163,7 @@ class LearnerConfig:
     milestones: tuple[int, ...] = setting(
         (0,), 'Keep the first policy after each of these numbers of transitions, as '
         'policies/milestone-STEPS.safetensors; 0 = none.', unit='control steps', low=0,
-        high=10 ** 15)
+        high=10 ** 15, nothing=(0,))
     keep_policies: int = setting(20, 'Policies kept in the run folder beside the newest.',
                                  low=1, high=100_000)
     threads: int = setting(0, 'Threads of torch.', low=1, high=1024, words={'auto': 0})
@@ -364,7 +364,7 @@ class RobotConfig:
         'velocity of the base.')
     imu_rotation: tuple[float, ...] = setting(
         (1.0, 0.0, 0.0, 0.0), 'How the IMU is mounted: quaternion w, x, y, z that turns vectors '
-        'of its frame into the frame of the base.', low=-1.0, high=1.0)
+        'of its frame into the frame of the base.', low=-1.0, high=1.0, length=4)
     odometry_topic: str = setting(
         '', 'Topic of nav_msgs/Odometry, for orientation and angular velocity of the base where '
         'imu_topic is empty.')
@@ -401,7 +401,8 @@ class RobotConfig:
 class DeployConfig:
     """A policy in command of a robot, and what keeps it safe."""
 
-    policy: str = setting('', 'Policy file (.safetensors) or run folder.')
+    policy: str = setting(
+        '', 'Policy file (.safetensors), run folder, or the name of one in pretrained/.')
     autostart: bool = setting(
         False, 'Configure and activate the node by itself, as soon as all checks pass.')
     live: bool = setting(

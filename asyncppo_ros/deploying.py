@@ -13,8 +13,9 @@ from typing import Any
 from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ConfigError, UserError
 from asyncppo_ros.launching import check_nodes, flag_of
+from asyncppo_ros.policy_files import policy_file
 from asyncppo_ros.resources import find
-from asyncppo_ros.robot.artefact import policy_file, read_artefact
+from asyncppo_ros.robot.artefact import read_artefact
 from asyncppo_ros.robot.needs import needs_of
 from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.robot_launching import NEEDED

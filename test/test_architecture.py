@@ -31,8 +31,8 @@ FREE = ('tools/bench/',)
 # (and the standard library).
 ROBOT = {'numpy', 'asyncppo_ros.robot', 'asyncppo_ros.errors'}
 POLICY_NODE = ROS | ROBOT | {'yaml', 'asyncppo_ros.nodes', 'asyncppo_ros.config',
-                             'asyncppo_ros.settings', 'asyncppo_ros.resources',
-                             'asyncppo_ros.run', 'asyncppo_ros'}
+                             'asyncppo_ros.settings', 'asyncppo_ros.policy_files',
+                             'asyncppo_ros.resources', 'asyncppo_ros.run', 'asyncppo_ros'}
 # The policy node and what it imports of its room.
 ON_ROBOT = ('main', 'process', 'context', 'parameters', 'qos', 'policy_node', 'policy_deployment',
             'policy_estop', 'policy_live', 'policy_loop', 'policy_pace', 'policy_reports',

@@ -65,7 +65,7 @@ def test_rosdep_keys_exist(manifest):
 
 def test_every_data_file_is_installed(metadata):
     listed = {source for _, sources in metadata['data_files'] for source in sources}
-    for folder in ('launch', 'config', 'models'):
+    for folder in ('launch', 'config', 'models', 'pretrained'):
         for path in (ROOT / folder).rglob('*'):
             name = path.relative_to(ROOT).as_posix()
             hidden = any(part.startswith(('.', '__')) for part in path.relative_to(ROOT).parts)

@@ -14,7 +14,8 @@ from asyncppo_ros.nodes.policy_loop import ControlLoop
 from asyncppo_ros.nodes.robot_clock import lacking_clock, on_each_tick, pace_of
 from asyncppo_ros.nodes.robot_limits import RobotLimits
 from asyncppo_ros.nodes.robot_link import is_unwatched, others_told, RobotLink
-from asyncppo_ros.robot.artefact import policy_file, read_artefact
+from asyncppo_ros.policy_files import policy_file
+from asyncppo_ros.robot.artefact import read_artefact
 from asyncppo_ros.robot.measured import MeasuredState, SensorSettings
 from asyncppo_ros.robot.needs import Needs
 from asyncppo_ros.robot.pilot import Pilot

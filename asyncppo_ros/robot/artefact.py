@@ -50,25 +50,6 @@ class Artefact:
     tensors: Mapping[str, np.ndarray]
 
 
-def policy_file(path: str | pathlib.Path) -> pathlib.Path:
-    """
-    Give the file of a policy that is named by itself or by the folder of its run.
-
-    Raises
-    ------
-    ArtefactError
-        There is none.
-
-    """
-    found = pathlib.Path(path).expanduser().absolute()
-    if found.is_dir():
-        found /= POLICY_FILE
-    if not found.is_file():
-        raise ArtefactError(f'policy {path or "(none)"}: there is no file {found}; a .safetensors '
-                            'file or the folder of a run is needed')
-    return found
-
-
 def read_artefact(path: str | pathlib.Path, key: bytes | None = None) -> Artefact:
     """
     Read and check a policy file.

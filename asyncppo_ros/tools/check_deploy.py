@@ -21,15 +21,14 @@ from asyncppo_ros.nodes.process import stay_on_this_host, StopRequest
 from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.settings import build, read_yaml, without_ros_own
 from asyncppo_ros.tools.arguments import Parser, split_settings
-from asyncppo_ros.tools.policies import open_artefact
+from asyncppo_ros.tools.policies import open_artefact, POLICY_HELP
 
 
 def main(arguments: list[str], stop: StopRequest) -> int:
     """Listen, print what was found, and say whether it fits."""
     parser = Parser(prog='asyncppo check-deploy', description=__doc__, allow_abbrev=False,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('policy', metavar='POLICY',
-                        help='folder of a run (its newest policy) or a .safetensors file')
+    parser.add_argument('policy', metavar='POLICY', help=POLICY_HELP)
     parser.add_argument('--params', metavar='ROBOT.yaml', default='',
                         help='the parameter file of the policy node')
     parser.add_argument('--seconds', type=float, default=2.0, help='to listen, default 2')

@@ -15,7 +15,7 @@ from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.simulation.registry import make
 from asyncppo_ros.tools.arguments import Parser, split_settings
 from asyncppo_ros.tools.figures import check_picture
-from asyncppo_ros.tools.policies import open_artefact, policy_file
+from asyncppo_ros.tools.policies import open_artefact, policy_file, POLICY_HELP
 
 # Environments of one go: more episodes are played in several goes.
 MOST_ENVS = 128
@@ -24,8 +24,7 @@ MOST_ENVS = 128
 def main(arguments: list[str], stop: StopRequest) -> int:
     """Evaluate and print the score."""
     parser = Parser(prog='asyncppo eval', description=__doc__)
-    parser.add_argument('policy', metavar='RUN_OR_ARTEFACT',
-                        help='folder of a run (its newest policy) or a .safetensors file')
+    parser.add_argument('policy', metavar='RUN_OR_ARTEFACT', help=POLICY_HELP)
     parser.add_argument('--episodes', type=int, default=100, help='default 100')
     parser.add_argument('--seed', type=int, default=EvaluationConfig().seed,
                         help='of the episodes; equal seeds give equal episodes')

@@ -4,14 +4,13 @@ from asyncppo_ros.launching import require
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.signing import signing_key
 from asyncppo_ros.tools.arguments import Parser
-from asyncppo_ros.tools.policies import open_artefact
+from asyncppo_ros.tools.policies import open_artefact, POLICY_HELP
 
 
 def main(arguments: list[str], _stop: StopRequest) -> int:
     """Write the model and say how far it differs from the policy."""
     parser = Parser(prog='asyncppo export', description=__doc__, allow_abbrev=False)
-    parser.add_argument('policy', metavar='POLICY',
-                        help='folder of a run (its newest policy) or a .safetensors file')
+    parser.add_argument('policy', metavar='POLICY', help=POLICY_HELP)
     parser.add_argument('out', metavar='OUT.onnx', help='the file to write')
     parser.add_argument('--force', action='store_true', help='overwrite a file that is there')
     parser.add_argument('--keys', default='', metavar='DIR',

@@ -10,7 +10,7 @@ from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
 from asyncppo_ros.tools.arguments import Parser
-from asyncppo_ros.tools.policies import open_artefact
+from asyncppo_ros.tools.policies import open_artefact, POLICY_HELP
 
 GAP = 4
 
@@ -18,8 +18,7 @@ GAP = 4
 def main(arguments: list[str], _stop: StopRequest) -> int:
     """Draw the strip and say where it is."""
     parser = Parser(prog='asyncppo render', description=__doc__)
-    parser.add_argument('policy', metavar='RUN_OR_ARTEFACT',
-                        help='folder of a run (its newest policy) or a .safetensors file')
+    parser.add_argument('policy', metavar='RUN_OR_ARTEFACT', help=POLICY_HELP)
     parser.add_argument('--out', default='strip.png', help='PNG file, default strip.png')
     parser.add_argument('--frames', type=int, default=5, help='pictures, default 5')
     parser.add_argument('--seconds', type=float, default=1.6, help='time they span, default 1.6')

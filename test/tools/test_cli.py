@@ -123,7 +123,7 @@ def test_mistakes(verb, arguments, text, tmp_path, refused_here):
 
 
 @pytest.mark.parametrize('arguments, text', [
-    (('fly',), 'no such verb'), (('eval', 'nowhere.safetensors'), 'No such file'),
+    (('fly',), 'no such verb'), (('eval', 'nowhere.safetensors'), 'there is no file'),
     (('report', 'nowhere'), 'nowhere'), (('books', 'nowhere'), 'nowhere'),
     (('eval',), 'RUN_OR_ARTEFACT'), (('eval', 'x', '--episodes', '0'), 'must be at least 1'),
 ])

@@ -32,7 +32,7 @@ def test_mistakes_are_one_line(policy, tmp_path):
                     'from asyncppo_ros.tools.cli import main; main()']
     for command, arguments, words in (
             (ASYNCPPO, (policy, tmp_path / 'there.onnx'), '--force overwrites it'),
-            (ASYNCPPO, (tmp_path / 'none', tmp_path / 'a.onnx'), 'No such file'),
+            (ASYNCPPO, (tmp_path / 'none', tmp_path / 'a.onnx'), 'there is no file'),
             (ASYNCPPO, (policy,), 'OUT.onnx'),
             (without_onnx, (policy, tmp_path / 'a.onnx'), 'onnx is missing from')):
         result = subprocess.run([*command, 'export', *map(str, arguments)], capture_output=True,

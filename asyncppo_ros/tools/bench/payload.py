@@ -29,7 +29,7 @@ from asyncppo_ros.config import Config
 from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.policy.snapshot import PolicySnapshot
-from asyncppo_ros.robot.artefact import policy_file
+from asyncppo_ros.policy_files import policy_file
 from asyncppo_ros.robot.numpy_policy import NumpyPolicy
 from asyncppo_ros.settings import build, to_dict
 from asyncppo_ros.simulation.registry import make
