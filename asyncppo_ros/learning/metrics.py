@@ -114,8 +114,8 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         'actors': ('', 'Actors that are alive.'),
         'chunks_consumed': ('chunks', 'Chunks that reached an update.'),
         'chunks_dropped': ('chunks', 'Chunks dropped because they were too old.'),
-        'chunks_cut': ('chunks', 'Chunks cut short, so that they do not get too old, and the rests '
-                                 'that follow them.'),
+        'chunks_cut': ('chunks', 'Chunks cut short, so that they do not get too old, and the '
+                                 'rests that follow them.'),
         'chunks_refused': ('chunks', 'Chunks refused by a check.'),
         'missed_steps': ('control steps', 'Control steps and resets of robots that did not come '
                                           'about; no chunk has them.'),
