@@ -209,7 +209,6 @@ def _resume(values: Mapping[str, str], given: Mapping[str, Any], files: Sequence
 
     def settle(config: Config) -> Config:
         check_lag(config)
-        check_nodes(values['python'], config)
         config = _settled(values['python'], config)
         check_resume(config, values['python'])
         return config

@@ -5,7 +5,6 @@ Further actors for a run: on another host, or more on this one.
 the ``config.yaml`` of the run; task and layout are checked when the actors say hello.
 """
 
-import signal
 import sys
 
 from launch.actions import (
@@ -15,16 +14,13 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
 )
-from launch.event_handlers import OnProcessExit, OnProcessStart
-from launch.events import matches_action, Shutdown
-from launch.events.process import SignalProcess
+from launch.event_handlers import OnProcessExit
+from launch.events import Shutdown
 
 from launch import LaunchContext, LaunchDescription
 
 # After this time launch gets impatient [s]; see train.launch.py.
 STOP_S = '10'
-# A Ctrl-C that comes while `env` is loaded, which is to hold it back, ends the process.
-ENDED_WELL = (0, -signal.SIGINT)
 ARGUMENTS = (
     ('config', '', 'config.yaml of the run (needed)'),
     ('learner', '', 'address of the learner, tcp://HOST:PORT; empty = as in the config'),
@@ -62,6 +58,7 @@ def start(context: LaunchContext) -> list:
         node_command,
         value_of,
     )
+    from asyncppo_ros.nodes.launched import told_late
     names = [name for name, _, _ in ARGUMENTS]
     check_arguments(context, names)
     values = {name: value_of(context, name) for name in names}
@@ -89,16 +86,9 @@ def start(context: LaunchContext) -> list:
         target_action=supervisor, on_exit=end))]
 
 
-def told_late(process: ExecuteProcess) -> RegisterEventHandler:
-    """Pass a Ctrl-C on to a process that launch started after it: the terminal told it nothing."""
-    return RegisterEventHandler(OnProcessStart(
-        target_action=process, on_start=lambda _event, context: [EmitEvent(event=SignalProcess(
-            signal_number=signal.SIGINT, process_matcher=matches_action(process)))]
-        if context.is_shutdown else []))
-
-
 def end(event, context: LaunchContext) -> list:
     """End the launch with its supervisor, and with exit code 1 where that had to give up."""
+    from asyncppo_ros.nodes.launched import ENDED_WELL
     def fail(_context: LaunchContext) -> list:
         raise RuntimeError(f'the supervisor ended with exit code {event.returncode}; its '
                            'message is above')

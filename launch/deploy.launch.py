@@ -7,7 +7,6 @@ node; it commands nothing before it is activated (``autostart:=true``, or ``ros2
 robot waits for people.
 """
 
-import signal
 import sys
 
 from launch.actions import (
@@ -18,16 +17,13 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
 )
-from launch.event_handlers import OnProcessExit, OnProcessStart
-from launch.events import matches_action, Shutdown
-from launch.events.process import SignalProcess
+from launch.event_handlers import OnProcessExit
+from launch.events import Shutdown
 
 from launch import LaunchContext, LaunchDescription
 
 # After this time launch gets impatient [s]; the node stops the robot before it ends.
 STOP_S = '10'
-# A Ctrl-C that comes while `env` is loaded, which is to hold it back, ends the process.
-ENDED_WELL = (0, -signal.SIGINT)
 ARGUMENTS = (
     ('policy', '', 'policy file (.safetensors), the folder of a run, or the name of one in '
                    'pretrained'),
@@ -60,6 +56,7 @@ def start(context: LaunchContext) -> list:
     launch_interrupt.install()
     from asyncppo_ros.deploying import plan
     from asyncppo_ros.launching import check_arguments, namespace_of, value_of
+    from asyncppo_ros.nodes.launched import told_late
     names = [name for name, _, _ in ARGUMENTS]
     check_arguments(context, names)
     values = {name: value_of(context, name) for name in names}
@@ -89,16 +86,10 @@ def node(python: str, name: str, arguments: list[str], namespace: str) -> Execut
         name=name, output='screen', additional_env=added_environment(), sigterm_timeout=STOP_S)
 
 
-def told_late(process: ExecuteProcess) -> RegisterEventHandler:
-    """Pass a Ctrl-C on to a process that launch started after it: the terminal told it nothing."""
-    return RegisterEventHandler(OnProcessStart(
-        target_action=process, on_start=lambda _event, context: [EmitEvent(event=SignalProcess(
-            signal_number=signal.SIGINT, process_matcher=matches_action(process)))]
-        if context.is_shutdown else []))
-
-
 def end_with(what: str) -> object:
     """Give the handler that ends the launch with one of its processes."""
+    from asyncppo_ros.nodes.launched import ENDED_WELL
+
     def handler(event, context: LaunchContext) -> list:
         if event.returncode not in ENDED_WELL and not context.is_shutdown:
             def fail(_context: LaunchContext) -> list:

@@ -5,7 +5,6 @@ A simulated robot behind the topics of a real one, for people without one.
 ``joint_trajectory_controller/joint_trajectory`` and tells ``joint_states`` and ``imu/data``.
 """
 
-import signal
 import sys
 
 from launch.actions import (
@@ -15,16 +14,13 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
 )
-from launch.event_handlers import OnProcessExit, OnProcessStart
-from launch.events import matches_action, Shutdown
-from launch.events.process import SignalProcess
+from launch.event_handlers import OnProcessExit
+from launch.events import Shutdown
 
 from launch import LaunchContext, LaunchDescription
 
 # After this time launch gets impatient [s]; see train.launch.py.
 STOP_S = '10'
-# A Ctrl-C that comes while `env` is loaded, which is to hold it back, ends the process.
-ENDED_WELL = (0, -signal.SIGINT)
 ARGUMENTS = (
     ('task', '', 'whose robot: reach, quadruped_walk, or my_pkg.my_module:MyTask; empty = as the '
                  'config says, else reach'),
@@ -59,6 +55,7 @@ def start(context: LaunchContext) -> list:
         node_command,
         value_of,
     )
+    from asyncppo_ros.nodes.launched import told_late
     from asyncppo_ros.robot_launching import NEEDED, sim_robot_settings
     names = [name for name, _, _ in ARGUMENTS]
     check_arguments(context, names)
@@ -98,16 +95,9 @@ def rviz(config, namespace: str) -> list:
                  arguments=['-d', str(find('config/robots/robot.rviz')), '-f', root_link(urdf)])]
 
 
-def told_late(process: ExecuteProcess) -> RegisterEventHandler:
-    """Pass a Ctrl-C on to a process that launch started after it: the terminal told it nothing."""
-    return RegisterEventHandler(OnProcessStart(
-        target_action=process, on_start=lambda _event, context: [EmitEvent(event=SignalProcess(
-            signal_number=signal.SIGINT, process_matcher=matches_action(process)))]
-        if context.is_shutdown else []))
-
-
 def end(event, context: LaunchContext) -> list:
     """End the launch with the robot, and with exit code 1 where that failed."""
+    from asyncppo_ros.nodes.launched import ENDED_WELL
     def fail(_context: LaunchContext) -> list:
         raise RuntimeError(f'the robot ended with exit code {event.returncode}; its message is '
                            'above')

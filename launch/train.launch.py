@@ -5,7 +5,6 @@ Train: one learner node, one evaluator node, and a supervisor with the actors of
 the learner's end is the end of the launch.
 """
 
-import signal
 import sys
 
 from launch.actions import (
@@ -16,17 +15,14 @@ from launch.actions import (
     OpaqueFunction,
     RegisterEventHandler,
 )
-from launch.event_handlers import OnProcessExit, OnProcessStart
-from launch.events import matches_action, Shutdown
-from launch.events.process import SignalProcess
+from launch.event_handlers import OnProcessExit
+from launch.events import Shutdown
 
 from launch import LaunchContext, LaunchDescription
 
 # After this time launch gets impatient [s].  Its default, 5, is what the nodes keep on an idle
 # machine; on a busy one the learner must still be let write its checkpoint.
 STOP_S = '10'
-# A Ctrl-C that comes while `env` is loaded, which is to hold it back, ends the process.
-ENDED_WELL = (0, -signal.SIGINT)
 ARGUMENTS = (
     ('task', 'reach', 'what is learned: reach, cartpole_swingup, HalfCheetah-v5, gymnasium:ID, '
                       'or my_pkg.my_module:MyTask'),
@@ -62,6 +58,7 @@ def start(context: LaunchContext) -> list:
         open_run,
         value_of,
     )
+    from asyncppo_ros.nodes.launched import told_late
     names = [name for name, _, _ in ARGUMENTS]
     check_arguments(context, names)
     values = {name: value_of(context, name) for name in names}
@@ -94,17 +91,10 @@ def node(python: str, name: str, arguments: list[str]) -> ExecuteProcess:
                           additional_env=added_environment(), sigterm_timeout=STOP_S)
 
 
-def told_late(process: ExecuteProcess) -> RegisterEventHandler:
-    """Pass a Ctrl-C on to a process that launch started after it: the terminal told it nothing."""
-    return RegisterEventHandler(OnProcessStart(
-        target_action=process, on_start=lambda _event, context: [EmitEvent(event=SignalProcess(
-            signal_number=signal.SIGINT, process_matcher=matches_action(process)))]
-        if context.is_shutdown else []))
-
-
 def end_of_training(python: str, run) -> object:
     """Give the handler that ends the launch when the learner has ended."""
     from asyncppo_ros.launching import is_done
+    from asyncppo_ros.nodes.launched import ENDED_WELL, told_late
 
     def handler(event, context: LaunchContext) -> list:
         if event.returncode not in ENDED_WELL:
@@ -126,6 +116,7 @@ def end_of_training(python: str, run) -> object:
 
 def give_up(event, context: LaunchContext) -> list:
     """End the launch when the supervisor had to give up every actor."""
+    from asyncppo_ros.nodes.launched import ENDED_WELL
     if event.returncode in ENDED_WELL or context.is_shutdown:
         return []
     return failed('the supervisor', event.returncode)
