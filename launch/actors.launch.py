@@ -5,17 +5,16 @@ Further actors for a run: on another host, or more on this one.
 the ``config.yaml`` of the run; task and layout are checked when the actors say hello.
 """
 
+from functools import partial
 import sys
 
 from launch.actions import (
     DeclareLaunchArgument,
-    EmitEvent,
     ExecuteProcess,
     OpaqueFunction,
     RegisterEventHandler,
 )
 from launch.event_handlers import OnProcessExit
-from launch.events import Shutdown
 
 from launch import LaunchContext, LaunchDescription
 
@@ -58,7 +57,7 @@ def start(context: LaunchContext) -> list:
         node_command,
         value_of,
     )
-    from asyncppo_ros.nodes.launched import told_late
+    from asyncppo_ros.nodes.launched import ended, told_late
     names = [name for name, _, _ in ARGUMENTS]
     check_arguments(context, names)
     values = {name: value_of(context, name) for name in names}
@@ -83,16 +82,4 @@ def start(context: LaunchContext) -> list:
                                 additional_env=added_environment())
     launch_interrupt.check()
     return [told_late(supervisor), supervisor, RegisterEventHandler(OnProcessExit(
-        target_action=supervisor, on_exit=end))]
-
-
-def end(event, context: LaunchContext) -> list:
-    """End the launch with its supervisor, and with exit code 1 where that had to give up."""
-    from asyncppo_ros.nodes.launched import ENDED_WELL
-    def fail(_context: LaunchContext) -> list:
-        raise RuntimeError(f'the supervisor ended with exit code {event.returncode}; its '
-                           'message is above')
-    if event.returncode not in ENDED_WELL:
-        return [OpaqueFunction(function=fail)]
-    return [] if context.is_shutdown else [EmitEvent(event=Shutdown(
-        reason='the supervisor has ended'))]
+        target_action=supervisor, on_exit=partial(ended, 'the supervisor')))]

@@ -11,14 +11,12 @@ import sys
 
 from launch.actions import (
     DeclareLaunchArgument,
-    EmitEvent,
     ExecuteProcess,
     LogInfo,
     OpaqueFunction,
     RegisterEventHandler,
 )
 from launch.event_handlers import OnProcessExit
-from launch.events import Shutdown
 
 from launch import LaunchContext, LaunchDescription
 
@@ -88,14 +86,8 @@ def node(python: str, name: str, arguments: list[str], namespace: str) -> Execut
 
 def end_with(what: str) -> object:
     """Give the handler that ends the launch with one of its processes."""
-    from asyncppo_ros.nodes.launched import ENDED_WELL
+    from asyncppo_ros.nodes.launched import ended
 
     def handler(event, context: LaunchContext) -> list:
-        if event.returncode not in ENDED_WELL and not context.is_shutdown:
-            def fail(_context: LaunchContext) -> list:
-                raise RuntimeError(f'{what} ended with exit code {event.returncode}; its message '
-                                   'is above')
-            return [OpaqueFunction(function=fail)]
-        return [] if context.is_shutdown else [EmitEvent(event=Shutdown(
-            reason=f'{what} has ended'))]
+        return [] if context.is_shutdown else ended(what, event, context)
     return handler

@@ -5,17 +5,16 @@ A simulated robot behind the topics of a real one, for people without one.
 ``joint_trajectory_controller/joint_trajectory`` and tells ``joint_states`` and ``imu/data``.
 """
 
+from functools import partial
 import sys
 
 from launch.actions import (
     DeclareLaunchArgument,
-    EmitEvent,
     ExecuteProcess,
     OpaqueFunction,
     RegisterEventHandler,
 )
 from launch.event_handlers import OnProcessExit
-from launch.events import Shutdown
 
 from launch import LaunchContext, LaunchDescription
 
@@ -55,7 +54,7 @@ def start(context: LaunchContext) -> list:
         node_command,
         value_of,
     )
-    from asyncppo_ros.nodes.launched import told_late
+    from asyncppo_ros.nodes.launched import ended, told_late
     from asyncppo_ros.robot_launching import NEEDED, sim_robot_settings
     names = [name for name, _, _ in ARGUMENTS]
     check_arguments(context, names)
@@ -73,7 +72,7 @@ def start(context: LaunchContext) -> list:
         additional_env=added_environment())
     launch_interrupt.check()
     return [told_late(robot), robot, *pictures, RegisterEventHandler(OnProcessExit(
-        target_action=robot, on_exit=end))]
+        target_action=robot, on_exit=partial(ended, 'the robot')))]
 
 
 def rviz(config, namespace: str) -> list:
@@ -93,15 +92,3 @@ def rviz(config, namespace: str) -> list:
             Node(package='rviz2', executable='rviz2', namespace=namespace, output='screen',
                  remappings=remappings,
                  arguments=['-d', str(find('config/robots/robot.rviz')), '-f', root_link(urdf)])]
-
-
-def end(event, context: LaunchContext) -> list:
-    """End the launch with the robot, and with exit code 1 where that failed."""
-    from asyncppo_ros.nodes.launched import ENDED_WELL
-    def fail(_context: LaunchContext) -> list:
-        raise RuntimeError(f'the robot ended with exit code {event.returncode}; its message is '
-                           'above')
-    if event.returncode not in ENDED_WELL:
-        return [OpaqueFunction(function=fail)]
-    return [] if context.is_shutdown else [EmitEvent(event=Shutdown(
-        reason='the robot has ended'))]

@@ -94,7 +94,7 @@ def node(python: str, name: str, arguments: list[str]) -> ExecuteProcess:
 def end_of_training(python: str, run) -> object:
     """Give the handler that ends the launch when the learner has ended."""
     from asyncppo_ros.launching import is_done
-    from asyncppo_ros.nodes.launched import ENDED_WELL, told_late
+    from asyncppo_ros.nodes.launched import ENDED_WELL, failed, told_late
 
     def handler(event, context: LaunchContext) -> list:
         if event.returncode not in ENDED_WELL:
@@ -116,18 +116,7 @@ def end_of_training(python: str, run) -> object:
 
 def give_up(event, context: LaunchContext) -> list:
     """End the launch when the supervisor had to give up every actor."""
-    from asyncppo_ros.nodes.launched import ENDED_WELL
+    from asyncppo_ros.nodes.launched import ENDED_WELL, failed
     if event.returncode in ENDED_WELL or context.is_shutdown:
         return []
     return failed('the supervisor', event.returncode)
-
-
-def failed(what: str, code: int) -> list:
-    """
-    End the launch with exit code 1.
-
-    A Shutdown event alone ends it with 0; an exception ends it, in one line, with 1.
-    """
-    def fail(_context: LaunchContext) -> list:
-        raise RuntimeError(f'{what} ended with exit code {code}; its message is above')
-    return [OpaqueFunction(function=fail)]
