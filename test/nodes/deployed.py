@@ -114,6 +114,14 @@ class Robot:
         """Publish something else, in the namespace of the robot."""
         return self.node.create_publisher(kind, topic, qos)
 
+    def tell(self, publisher, message, heard, what):
+        """
+        Publish until it is heard.
+
+        A publisher may know a reader that does not know it yet: what it then says once is lost.
+        """
+        self.wait(lambda: publisher.publish(message) or heard(), what)
+
     def close(self):
         self._end.set()
         for thread in self._threads:

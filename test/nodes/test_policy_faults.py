@@ -198,13 +198,11 @@ def test_a_velocity_command_that_is_old_reads_as_zero(robot):
     publisher = robot.publisher(Twist, 'cmd_vel')
     message = Twist()
     message.linear.x = 1.0
-    robot.wait(lambda: publisher.get_subscription_count(), 'subscriber')
-    publisher.publish(message)
 
     def far():
         return abs(robot.commands[-1][1]['left'] - rest['left']) > 0.01
 
-    robot.wait(far, 'obedience')
+    robot.tell(publisher, message, far, 'obedience')
     robot.wait(lambda: not far(), 'rest')
     assert robot.states[-1] == 'running'
     robot.node.destroy_publisher(publisher)

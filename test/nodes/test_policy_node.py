@@ -339,12 +339,12 @@ def test_a_goal_must_come_and_be_in_a_known_frame(tmp_path):
             goal.header.frame_id = 'moon'
             goal.pose.position.x = 0.3
             robot.wait(lambda: publisher.get_subscription_count(), 'subscriber')
-            publisher.publish(goal)
-            time.sleep(0.5)
+            over = time.monotonic() + 0.5
+            robot.tell(publisher, goal, lambda: time.monotonic() > over, 'goals')
             assert not robot.transition('activate')
             goal.header.frame_id = 'base_link'
-            publisher.publish(goal)
-            activate(robot)
+            robot.tell(publisher, goal, lambda: robot.transition('activate'), 'activation')
+            robot.wait_for_state('running')
             robot.wait(lambda: robot.heard, 'commands')
             pilot = Pilot(parse_artefact(path.read_bytes()))
             state = standing(JOINTS, 2, commands={'goal': 3})
