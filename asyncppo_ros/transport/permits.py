@@ -54,7 +54,11 @@ class Permit(NamedTuple):
 
 @dataclasses.dataclass
 class _Account:
-    """One actor's grants; `expected` is its next chunk, `arrived` how many since a join."""
+    """
+    One actor's grants; `expected` is its next chunk, `arrived` how many since a join.
+
+    `turn` is its place among those who wait: the smallest is next.
+    """
 
     chunk_transitions: int
     target_lag: int
@@ -64,18 +68,20 @@ class _Account:
     outstanding: int = 0
     granted_at: int = -1
     arrived: int = 0
+    turn: '_Turn' = (False, 0, -1, 0)
 
     @property
     def has_enough(self) -> bool:
         """Whether it must first deliver what it has, because others may still come."""
         return self.outstanding > self.arrived
 
-    @property
-    def turn(self) -> tuple[bool, int, int, int]:
-        """Its place among those who wait: the smallest is next."""
-        return self.has_enough, self.outstanding, self.granted_at, self.joined_at
+    def take_turn(self) -> '_Turn':
+        """Find out its turn anew, and give it."""
+        self.turn = (self.has_enough, self.outstanding, self.granted_at, self.joined_at)
+        return self.turn
 
 
+_Turn = tuple[bool, int, int, int]
 Changes = dict[Source, Permit]
 
 
@@ -110,7 +116,7 @@ class PermitBook:
         # whose turn it is, a heap, in which the turns that an account had before remain.
         self._outstanding = 0
         self._sizes: Counter[int] = Counter()
-        self._turns: list[tuple[tuple[bool, int, int, int], Source]] = []
+        self._turns: list[tuple[_Turn, Source]] = []
 
     @property
     def generation(self) -> int:
@@ -163,6 +169,7 @@ class PermitBook:
         self._joins += 1
         for other in self._accounts.values():
             other.arrived = 0
+            other.take_turn()
         self._order_turns()
         return {source: account.permit} | self._grant()
 
@@ -258,7 +265,7 @@ class PermitBook:
         if not self._sizes[size]:
             del self._sizes[size]
         account.outstanding = outstanding
-        heapq.heappush(self._turns, (account.turn, source))
+        heapq.heappush(self._turns, (account.take_turn(), source))
         if len(self._turns) > 4 * len(self._accounts) + 16:
             self._order_turns()
 

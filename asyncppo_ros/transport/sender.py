@@ -152,16 +152,9 @@ class ZmqChunkSender(ChunkSender):
 
         """
         self._send_due()
-        if self._socket.poll(round(timeout * 1e3)):
-            while True:
-                try:
-                    frames = self._socket.recv_multipart(zmq.NOBLOCK)
-                except zmq.Again:
-                    break
-                try:
-                    self._handle(decode(frames), frames[2:])
-                except CodecError:
-                    continue  # not from a learner; permits are absolute, so nothing is missed
+        if timeout > 0.0:
+            self._socket.poll(round(timeout * 1e3))
+        if self._receive():
             self._hand_over()
         if self._refused:
             raise RunError(f'the learner refused this actor: {self._refused}')
@@ -217,6 +210,20 @@ class ZmqChunkSender(ChunkSender):
         self._socket.close(linger=_LINGER_MS)
         if not self._shares_context:
             self._context.term()
+
+    def _receive(self) -> bool:
+        """Handle all that has arrived; say whether anything has."""
+        arrived = False
+        while True:
+            try:
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return arrived
+            arrived = True
+            try:
+                self._handle(decode(frames), frames[2:])
+            except CodecError:
+                continue  # not from a learner; permits are absolute, so nothing is missed
 
     def _send_due(self) -> None:
         now = time.monotonic()

@@ -23,6 +23,7 @@ BENCHES = {'env': 'control steps per second of environments, beside a bare loop 
            'deploy': 'inference, and how well the policy node keeps its times',
            'actors': 'rate by number of actors, of a task that takes time and no cores',
            'elastic': 'num_actors: auto, which follows the load, beside every fixed number',
+           'doctor': 'what `asyncppo doctor` predicts for two actors, and what they then make',
            'drift': 'whether a training becomes slower while it goes on, beside a bare mj_step',
            'memory': 'growth of the memory of a run with a slow learner',
            'faults': 'a long run with random faults against one without'}
