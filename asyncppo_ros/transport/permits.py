@@ -193,7 +193,8 @@ class PermitBook:
             account.expected = sequence + 1
             # Chunks of an earlier learner's permits may arrive beyond this one's limit.
             limit = max(account.permit.limit, account.expected)
-            account.permit = account.permit._replace(limit=limit)
+            if limit > account.permit.limit:
+                account.permit = account.permit._replace(limit=limit)
             account.arrived += 1
             self._settle(source, account, limit - account.expected)
         return self._grant()
@@ -288,7 +289,7 @@ class PermitBook:
     def _minimum(self, under_way: int, target_lag: int) -> Identity:
         next_version = self._identity.policy_version + self._updating
         consumed_at = next_version + under_way // self.batch_size
-        return self._identity._replace(policy_version=max(0, consumed_at - target_lag))
+        return Identity(self.generation, max(0, consumed_at - target_lag))
 
 
 class UnpacedPermitBook(PermitBook):

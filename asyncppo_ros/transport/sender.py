@@ -214,16 +214,15 @@ class ZmqChunkSender(ChunkSender):
     def _receive(self) -> bool:
         """Handle all that has arrived; say whether anything has."""
         arrived = False
-        while True:
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return arrived
+        # To ask takes half the time of a `zmq.Again`.
+        while int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            frames = self._socket.recv_multipart(zmq.NOBLOCK)
             arrived = True
             try:
                 self._handle(decode(frames), frames[2:])
             except CodecError:
                 continue  # not from a learner; permits are absolute, so nothing is missed
+        return arrived
 
     def _send_due(self) -> None:
         now = time.monotonic()

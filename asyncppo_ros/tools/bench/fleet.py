@@ -8,8 +8,9 @@ and ledger of its own.  The learner's thread makes all checks and grants permits
 takes every batch and publishes, in no time.  The same transitions may be under way with any
 number of actors.  So what changes with the number is what each actor costs the learner.
 
-Numbers of actors are measured in turn, round after round.  The ratio of rates is that of this
-machine, on whose cores the actors run too; CPU times tell what of it is whose.
+Numbers of actors are measured in turn, round after round.  The actors run on the same cores, at
+a lower priority (nice 10) than the learner: on hosts of their own they would not push it off its
+core, and it is what is measured.  CPU times tell what is whose.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +39,7 @@ SETTINGS = {'task': 'HalfCheetah-v5', 'actor.num_envs': 64, 'actor.chunk_length'
             'transport.heartbeat_s': 2.0}
 SENDERS = 256
 CHUNKS = 20
-PROCESSES = 2
+PROCESSES = 1
 # Shares of the rate of one actor, and of the most by the fewest chunks of an actor.
 RATE, FAIR = 0.9, 1.2
 # Beside the chunks: buffers of the sockets, of the allocator, and of each connection.

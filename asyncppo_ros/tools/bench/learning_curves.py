@@ -48,7 +48,7 @@ def draw(cells: Sequence[Cell], results: Sequence[dict[str, Any]]) -> bytes:
 
     """
     tasks = list(dict.fromkeys(cell.task for cell in cells))
-    across = min(3, len(tasks))
+    across = 2 if len(tasks) == 4 else min(3, len(tasks))
     down = -(-len(tasks) // across)
     figure = new_figure(5.4 * across, 3.6 * down)
     for position, task in enumerate(tasks):
