@@ -1,7 +1,7 @@
 """Command lines: a few options of a verb's own, and every setting as ``--dotted.name VALUE``."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import textwrap
 from typing import Any, NoReturn
 
@@ -29,6 +29,21 @@ def settings_help() -> str:
         lines += textwrap.wrap(f'{info.description}{unit} Allowed: {info.allowed}.', 96,
                                initial_indent='      ', subsequent_indent='      ')
     return '\n'.join(lines)
+
+
+def refuse_settings(given: Mapping[str, Any], names: Sequence[str], instead: str) -> None:
+    """
+    Refuse settings that a bench sets itself.
+
+    Raises
+    ------
+    ConfigError
+        One of `names` is given; the text says what there is `instead`.
+
+    """
+    for name in names:
+        if name in given:
+            raise ConfigError(f'--{name} {given[name]}: this bench sets it; see {instead}')
 
 
 def split_settings(parser: Parser,

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.settings import as_text
 from asyncppo_ros.tools.bench import actors, faults, lag, memory
 from asyncppo_ros.tools.bench.results import check, verdict
@@ -198,3 +199,19 @@ def test_shares_are_within_their_intervals_as_often_as_they_say():
                                             (kind == 0) | (kind == 2))[1:]
         within += low <= 0.02 <= high
     assert 0.92 < within / 400 < 0.98
+
+
+def test_a_training_that_is_stopped_is_not_looked_at(monkeypatch):
+    """A Ctrl-C before the second update is no mistake of the user."""
+    class Stopped:
+        seen = ()
+
+        def __init__(self, folder, settings):
+            pass
+
+        need_actors = watch = end = kill = lambda self, *arguments: None
+
+    monkeypatch.setattr(actors, 'WatchedRun', Stopped)
+    assert actors.measure(2, {}, 1.0, lambda: True) == {}
+    with pytest.raises(ConfigError, match='too short for two updates'):
+        actors.measure(2, {}, 1.0, lambda: False)

@@ -65,7 +65,7 @@ def main(arguments: list[str], stop: StopRequest) -> int:
 
 def measure(count: int, settings: dict[str, Any], seconds: float,
             stop: StopRequest) -> dict[str, Any]:
-    """Train with a number of actors; measure once all of them collect."""
+    """Train with a number of actors; measure once all of them collect.  {} = stopped."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix='asyncppo-actors-'))
     settings = without_place(settings)
     watched = WatchedRun(folder / 'run', {**settings, 'num_actors': count})
@@ -76,7 +76,8 @@ def measure(count: int, settings: dict[str, Any], seconds: float,
         watched.watch(seconds, stop)
         rows = [seen.row for seen in watched.seen[begun:]]
         watched.end()
-        return outcome_of(count, rows)
+        # What was cut short is not looked at.
+        return {} if stop() else outcome_of(count, rows)
     finally:
         watched.kill()
         shutil.rmtree(folder, ignore_errors=True)

@@ -12,7 +12,6 @@ Nothing else should run on the machine.
 from collections.abc import Callable, Mapping, Sequence
 import functools
 import json
-import statistics
 import sys
 from typing import Any
 
@@ -22,7 +21,7 @@ from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.run import resolve
 from asyncppo_ros.settings import build, to_dict
-from asyncppo_ros.tools.arguments import Parser, split_settings
+from asyncppo_ros.tools.arguments import Parser, refuse_settings, split_settings
 from asyncppo_ros.tools.auto import settled
 from asyncppo_ros.tools.bench import actors
 from asyncppo_ros.tools.bench.results import check, paired_row, report, row, table, verdict
@@ -91,10 +90,11 @@ def predict(config: Config, rounds: int, stop: StopRequest) -> dict[str, float]:
 
 
 def train(config: Config, count: int, seconds: float, stop: StopRequest) -> dict[str, float]:
-    """Give what a training with so many actors reaches."""
+    """Give what a training with so many actors reaches; {} = stopped."""
     found = actors.measure(count, to_dict(build(Config, {**to_dict(config), 'num_actors': count})),
                            seconds, stop)
-    print(actors.summary(found), file=sys.stderr)
+    if found:
+        print(actors.summary(found), file=sys.stderr)
     return found
 
 
@@ -119,7 +119,7 @@ def summary(found: Mapping[str, Sequence[Mapping[str, float]]],
             rows += [row(_trained(task, count), rates[count], 'env steps/s'),
                      paired_row(f'{task}: predicted for {count}', foreseen, rates[count],
                                 'env steps/s')]
-        wrong = statistics.median(entry / rate for entry, rate in zip(foreseen, rates[count]))
+        wrong = rows[-1]['ratio']
         checks.append(check(f'{task}: predicted over measured, {COUNTS[-1]} actors', wrong,
                             f'{1.0 - MARGIN:g} to {1.0 + MARGIN:g}', abs(wrong - 1.0) <= MARGIN))
     return rows, checks
@@ -129,10 +129,7 @@ def _check(own: Any, given: Mapping[str, Any]) -> None:
     if own.rounds < 1 or own.doctor_rounds < 1 or not own.seconds > 0.0:
         raise ConfigError(f'--rounds {own.rounds} --doctor-rounds {own.doctor_rounds} --seconds '
                           f'{own.seconds:g}: at least 1 round each, and more than 0 s')
-    for name in ('task', 'num_actors', 'env_steps'):
-        if name in given:
-            raise ConfigError(f'--{name} {given[name]}: this bench sets it; see --tasks and '
-                              '--seconds')
+    refuse_settings(given, ('task', 'num_actors', 'env_steps'), '--tasks and --seconds')
 
 
 def _trained(task: str, count: int) -> str:

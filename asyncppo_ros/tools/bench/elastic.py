@@ -25,7 +25,7 @@ from asyncppo_ros.errors import ConfigError
 from asyncppo_ros.nodes.actor_states import read_states, RUNNING
 from asyncppo_ros.nodes.process import StopRequest
 from asyncppo_ros.settings import build, to_dict
-from asyncppo_ros.tools.arguments import Parser, split_settings
+from asyncppo_ros.tools.arguments import Parser, refuse_settings, split_settings
 from asyncppo_ros.tools.bench import actors
 from asyncppo_ros.tools.bench.results import check, paired_row, report, row, table, verdict
 from asyncppo_ros.tools.bench.rounds import interleaved
@@ -144,16 +144,15 @@ def _check(own: Any, counts: Mapping[str, Sequence[int]], given: Mapping[str, An
     if min(own.begin) < 0 or own.rounds < 1 or not own.seconds > 0.0:
         raise ConfigError(f'--begin {min(own.begin)} --rounds {own.rounds} --seconds '
                           f'{own.seconds}: at least 0 actors, 1 round, and more than 0 s')
-    for name in ('task', 'num_actors', 'actors_at_start'):
-        if name in given:
-            raise ConfigError(f'--{name} {given[name]}: this bench sets it; see --tasks, '
-                              '--begin and the fixed numbers')
+    refuse_settings(given, ('task', 'num_actors', 'actors_at_start'),
+                    '--tasks, --begin and the fixed numbers')
 
 
 def _fixed(name: str, count: int, settings: dict[str, Any], seconds: float,
            stop: StopRequest) -> dict[str, Any]:
     found = actors.measure(count, settings, seconds, stop)
-    _tell(name, found)
+    if found:
+        _tell(name, found)
     return found
 
 
