@@ -24,8 +24,8 @@ class Exploration(Protocol):
     works on large arrays much faster than on small ones.
     """
 
-    def begin(self, rng: np.random.Generator) -> None:
-        """Draw the noise of a chunk."""
+    def begin(self, policy: NumpyPolicy, rng: np.random.Generator) -> None:
+        """Draw the noise of a chunk, all of which is collected with one policy."""
 
     def act(self, policy: NumpyPolicy, observation: np.ndarray, step: int,
             parameters: np.ndarray, action: np.ndarray, command: np.ndarray) -> None:
@@ -58,19 +58,18 @@ class GaussianExploration:
 
     def __init__(self, steps: int, num_envs: int, action_size: int) -> None:
         self._noise = np.empty((steps, num_envs, action_size), np.float32)
-        self._mean = np.empty((num_envs, action_size), np.float32)
 
-    def begin(self, rng: np.random.Generator) -> None:
-        """Draw standard normal noise."""
+    def begin(self, policy: NumpyPolicy, rng: np.random.Generator) -> None:
+        """Draw σ times standard normal noise."""
         rng.standard_normal(dtype=np.float32, out=self._noise)
+        np.multiply(self._noise, policy.std, out=self._noise)
 
     def act(self, policy: NumpyPolicy, observation: np.ndarray, step: int,
             parameters: np.ndarray, action: np.ndarray, command: np.ndarray) -> None:
         """Draw u; see `Exploration.act`."""
-        policy.head(observation, out=self._mean)
-        parameters[:, :policy.action_size] = self._mean
-        np.multiply(self._noise[step], policy.std, out=action)
-        np.add(action, self._mean, out=action)
+        policy.head(observation, out=action)
+        parameters[:, :policy.action_size] = action
+        np.add(action, self._noise[step], out=action)
         np.tanh(action, out=command)
 
     def score(self, policy: NumpyPolicy, parameters: np.ndarray,
@@ -88,7 +87,7 @@ class CategoricalExploration:
         self._noise = np.empty((steps, num_envs, choices), np.float32)
         self._logits = np.empty((num_envs, choices), np.float32)
 
-    def begin(self, rng: np.random.Generator) -> None:
+    def begin(self, policy: NumpyPolicy, rng: np.random.Generator) -> None:
         """Draw Gumbel noise: -log of an exponential variable."""
         rng.standard_exponential(dtype=np.float32, out=self._noise)
         np.add(self._noise, TINY, out=self._noise)

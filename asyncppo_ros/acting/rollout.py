@@ -175,7 +175,7 @@ class Rollout:
         buffer = ChunkBuffer(self.layout, self.chunk_length, num_envs, memory)
         buffer.observation[0] = self._observation
         buffer.critic_observation[0] = self._critic_rows
-        self._exploration.begin(self._rng)
+        self._exploration.begin(policy, self._rng)
         ends = _Ends(self.layout)
         steps = 0
         length, self._left = self._left, self.chunk_length

@@ -18,6 +18,7 @@ Termination: the torso is lower than 1 m or higher than 2 m.  Truncation: after 
 import mujoco
 import numpy as np
 
+from asyncppo_ros.einsum import einsum
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.terms import Term
 from asyncppo_ros.simulation.state import SimulationState
@@ -79,9 +80,9 @@ class Humanoid(Task):
         """Give the speed [m/s], five more while healthy, less the costs of control and contact."""
         travelled = self._centre_x(state) - state.memory['centre_x'][:, 0]
         command = _CONTROL_RANGE * action
-        control = np.einsum('na,na->n', command, command)
+        control = einsum('na,na->n', command, command)
         force = state.fields['cfrc_ext']
-        contact = _CONTACT_WEIGHT * np.einsum('nbk,nbk->n', force, force)
+        contact = _CONTACT_WEIGHT * einsum('nbk,nbk->n', force, force)
         return (_FORWARD_WEIGHT * travelled / self.control_dt
                 + _HEALTHY_REWARD * self._healthy(state)
                 - _CONTROL_WEIGHT * control - np.minimum(contact, _MOST_CONTACT_COST))

@@ -31,6 +31,7 @@ Truncation: after 20 s.  Success: the episode ended without a fall.
 import mujoco
 import numpy as np
 
+from asyncppo_ros.einsum import einsum
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.state import RobotState
 from asyncppo_ros.robot.terms import (
@@ -196,4 +197,4 @@ def foot_height(state: SimulationState, feet: list[int]) -> np.ndarray:
 
 
 def _square(vectors: np.ndarray) -> np.ndarray:
-    return np.einsum('nk,nk->n', vectors, vectors)
+    return einsum('nk,nk->n', vectors, vectors)

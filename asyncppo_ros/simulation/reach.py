@@ -19,6 +19,7 @@ Termination: never.  Truncation: after 3 s.  Success: the fingertip ends within 
 import mujoco
 import numpy as np
 
+from asyncppo_ros.einsum import einsum
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.state import RobotState
 from asyncppo_ros.robot.terms import joint_position, joint_velocity, Term, tip_to_goal
@@ -94,7 +95,7 @@ class Reach(Task):
 
 
 def _square(vectors: np.ndarray) -> np.ndarray:
-    return np.einsum('nk,nk->n', vectors, vectors)
+    return einsum('nk,nk->n', vectors, vectors)
 
 
 def draw_goal(rng: np.random.Generator) -> np.ndarray:

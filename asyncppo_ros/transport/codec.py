@@ -19,13 +19,8 @@ import zlib
 
 import numpy as np
 
-try:
-    # What np.einsum calls after it has looked for what is not here, for longer than it sums.
-    from numpy._core.multiarray import c_einsum as einsum
-except ImportError:
-    from numpy import einsum
-
 from asyncppo_ros.chunk import ARRAYS, Chunk, INTEGERS, Layout
+from asyncppo_ros.einsum import einsum
 from asyncppo_ros.errors import CodecError
 from asyncppo_ros.transport.half import from_wire, to_wire, wire_length
 from asyncppo_ros.transport.payload import (

@@ -59,8 +59,8 @@ def test_a_chunk_has_indices_and_the_logits_of_the_policy():
 def test_choices_are_as_frequent_as_the_policy_says():
     steps, num_envs = 400, 100
     exploration = CategoricalExploration(steps, num_envs, CHOICES)
-    exploration.begin(np.random.Generator(np.random.SFC64(0)))
     policy = NumpyPolicy(learner_of().snapshot().artefact)
+    exploration.begin(policy, np.random.Generator(np.random.SFC64(0)))
     observation = np.zeros((num_envs, 3), np.float32)
     parameters = np.empty((steps, num_envs, CHOICES), np.float32)
     action, command = np.empty((2, steps, num_envs, 1), np.float32)

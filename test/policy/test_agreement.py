@@ -25,7 +25,7 @@ def of_actor(artefact, observation):
     policy = NumpyPolicy(artefact)
     count, size = len(observation), policy.action_size
     exploration = GaussianExploration(1, count, size)
-    exploration.begin(np.random.default_rng(0))
+    exploration.begin(policy, np.random.default_rng(0))
     parameters = np.empty((count, 2 * size), np.float32)
     action, command = np.empty((2, count, size), np.float32)
     exploration.act(policy, observation, 0, parameters, action, command)

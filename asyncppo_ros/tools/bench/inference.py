@@ -101,7 +101,7 @@ def calls_of(hidden_sizes: tuple[int, ...], batch: int) -> dict[str, Callable[[]
     observation = rng.standard_normal((batch, OBSERVATION_SIZE), np.float32)
     mean = np.empty((batch, ACTION_SIZE), np.float32)
     exploration = GaussianExploration(CHUNK_LENGTH, batch, ACTION_SIZE)
-    exploration.begin(rng)
+    exploration.begin(policy, rng)
     parameters = np.empty((CHUNK_LENGTH, batch, 2 * ACTION_SIZE), np.float32)
     action = np.empty((CHUNK_LENGTH, batch, ACTION_SIZE), np.float32)
 
@@ -109,7 +109,7 @@ def calls_of(hidden_sizes: tuple[int, ...], batch: int) -> dict[str, Callable[[]
         exploration.act(policy, observation, step, parameters[step], action[step], mean)
 
     def chunk() -> None:
-        exploration.begin(rng)
+        exploration.begin(policy, rng)
         for step in range(CHUNK_LENGTH):
             act(step)
         exploration.score(policy, parameters, action)
