@@ -13,7 +13,7 @@ from asyncppo_ros.transport.gatekeeper import Gatekeeper
 from asyncppo_ros.transport.intake import Intake
 from asyncppo_ros.transport.keys import LearnerKeys
 from asyncppo_ros.transport.messages import encode, Message, News
-from asyncppo_ros.transport.zeromq import bind, notice_cuts
+from asyncppo_ros.transport.zeromq import bind, notice_cuts, send_at_once
 
 _TICK_MS = 100
 # Messages taken before answers are sent and time is looked at.
@@ -161,7 +161,7 @@ class ZmqChunkReceiver:
             encoded = encoded_news if message is news else encode(message)
             frames = [peer, *encoded] + ([] if payload is None else [payload])
             try:
-                self._socket.send_multipart(frames, zmq.NOBLOCK)
+                send_at_once(self._socket, frames)
             except zmq.ZMQError:
                 # Gone, or not reading: everything that matters is repeated with heartbeats.
                 continue

@@ -21,7 +21,7 @@ from asyncppo_ros.transport.pending import Pending, PendingChunks
 from asyncppo_ros.transport.permits import Permit
 from asyncppo_ros.transport.ring import SLOTS
 from asyncppo_ros.transport.ring_offer import RingOffer
-from asyncppo_ros.transport.zeromq import Doorbell, open_dealer
+from asyncppo_ros.transport.zeromq import Doorbell, has_message, open_dealer, send_at_once
 
 # Between two hellos that nobody answers.
 _HELLO_AGAIN_S = 0.5
@@ -151,11 +151,11 @@ class ZmqChunkSender(ChunkSender):
             The learner refused this actor.
 
         """
-        self._send_due()
         if timeout > 0.0:
+            self._send_due()
             self._socket.poll(round(timeout * 1e3))
-        if self._receive():
-            self._hand_over()
+        self._receive()
+        self._send_due()
         if self._refused:
             raise RunError(f'the learner refused this actor: {self._refused}')
 
@@ -211,18 +211,14 @@ class ZmqChunkSender(ChunkSender):
         if not self._shares_context:
             self._context.term()
 
-    def _receive(self) -> bool:
-        """Handle all that has arrived; say whether anything has."""
-        arrived = False
-        # To ask takes half the time of a `zmq.Again`.
-        while int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+    def _receive(self) -> None:
+        """Handle all that has arrived."""
+        while has_message(self._socket):
             frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            arrived = True
             try:
                 self._handle(decode(frames), frames[2:])
             except CodecError:
                 continue  # not from a learner; permits are absolute, so nothing is missed
-        return arrived
 
     def _send_due(self) -> None:
         now = time.monotonic()
@@ -275,7 +271,7 @@ class ZmqChunkSender(ChunkSender):
 
     def _transmit(self, frames: list) -> bool:
         try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK)
+            send_at_once(self._socket, frames)
         except zmq.Again:
             return False
         return True

