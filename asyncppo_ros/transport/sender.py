@@ -155,9 +155,9 @@ class ZmqChunkSender(ChunkSender):
             self._send_due()
             self._socket.poll(round(timeout * 1e3))
         self._receive()
-        self._send_due()
         if self._refused:
             raise RunError(f'the learner refused this actor: {self._refused}')
+        self._send_due()
 
     def permit_for(self, sequence: int) -> Identity | None:
         """Give the oldest policy chunk `sequence` may be collected with; None = not yet."""
