@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import os
 import pathlib
 import signal
@@ -11,6 +12,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 PREFIX = 'asyncppo-test'
+# A test may have a network of its own beside that of its module.
+NUMBERS = itertools.count()
 # The shell that a command on a host begins as.  What lies in the folders that are hidden is on
 # the disk of another host.
 ENTER = ('echo "$1" > /proc/sys/kernel/hostname; mount -t tmpfs tmpfs /dev/shm || exit 97; '
@@ -65,10 +68,16 @@ class Network:
     slow : mapping from str to dict
         Hosts whose packets are late or lost, with the arguments of `Link`.
 
+    Attributes
+    ----------
+    owner : str
+        In the names of its namespaces: this process, and which of its networks it is.
+
     """
 
     def __init__(self, addresses, hidden=None, slow=None):
-        self._switch = f'{PREFIX}-{os.getpid()}-switch'
+        self.owner = f'{os.getpid()}.{next(NUMBERS)}'
+        self._switch = f'{PREFIX}-{self.owner}-switch'
         self._addresses, self._hidden, self._slow = addresses, hidden or {}, slow or {}
         self.hosts = {}
 
@@ -79,7 +88,7 @@ class Network:
             ip('-n', self._switch, 'link', 'add', 'switch', 'type', 'bridge')
             ip('-n', self._switch, 'link', 'set', 'switch', 'up')
             for name, address in self._addresses.items():
-                self.hosts[name] = Host(name, address, self._switch,
+                self.hosts[name] = Host(name, address, self.owner, self._switch,
                                         self._hidden.get(name, ()), self._slow.get(name))
         except BaseException:
             self.__exit__()
@@ -89,7 +98,7 @@ class Network:
     def __exit__(self, *_):
         for host in self.hosts.values():
             host.close()
-        sweep([str(os.getpid())])
+        sweep([self.owner])
 
     def __getitem__(self, name):
         return self.hosts[name]
@@ -114,10 +123,10 @@ class Host:
 
     """
 
-    def __init__(self, name, address, switch, hidden=(), slow=None):
+    def __init__(self, name, address, owner, switch, hidden=(), slow=None):
         self.name, self.address, self.port = name, address, f'to-{name}'
         self.processes = []
-        self._namespace = f'{PREFIX}-{os.getpid()}-{name}'
+        self._namespace = f'{PREFIX}-{owner}-{name}'
         self._switch = switch
         self._hidden = hidden
         ip('netns', 'add', self._namespace)
@@ -175,12 +184,13 @@ class Host:
 
 
 def sweep(owners=None):
-    """Remove the namespaces of processes (those that are gone), and what runs in them."""
+    """Remove the namespaces of networks (of processes that are gone), and what runs in them."""
     for name in (line.split()[0] for line in ip('netns', 'list').splitlines()):
         if not name.startswith(f'{PREFIX}-'):
             continue
         owner = name.removeprefix(f'{PREFIX}-').partition('-')[0]
-        if owner in owners if owners else not pathlib.Path('/proc', owner).exists():
+        process = pathlib.Path('/proc', owner.partition('.')[0])
+        if owner in owners if owners else not process.exists():
             end_all_in(name)
             ip('netns', 'del', name)
 

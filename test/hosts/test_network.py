@@ -1,6 +1,5 @@
 """Hosts made of namespaces are what they should be, and nothing is left of them."""
 
-import os
 import sys
 
 from harness import wait_for
@@ -54,4 +53,14 @@ def test_a_cut_is_silent_a_slow_link_is_slow_and_nothing_is_left(tmp_path):
         assert network['there'].run(['ls', hidden]).stdout == ''
         assert network['here'].run(['ls', hidden]).stdout == 'file\n'
     assert server.poll() is not None
-    assert f'{PREFIX}-{os.getpid()}-' not in ip('netns', 'list')
+    assert f'{PREFIX}-{network.owner}-' not in ip('netns', 'list')
+
+
+def test_two_networks_of_one_process_do_not_meet_and_one_outlives_the_other(tmp_path):
+    with Network(ADDRESSES) as network:
+        server = network['here'].start([sys.executable, '-c', SERVER], tmp_path / 'server.log')
+        wait_for(lambda: (tmp_path / 'server.log').read_text() == 'ready\n', 'server',
+                 process=server)
+        with Network(ADDRESSES) as other:
+            assert connect(other) == ['nobody']
+        assert connect(network)[0] == 'there'
