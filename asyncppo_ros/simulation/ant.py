@@ -14,7 +14,7 @@ Termination: the torso is lower than 0.2 m or higher than 1 m.  Truncation: afte
 
 import numpy as np
 
-from asyncppo_ros.einsum import einsum
+from asyncppo_ros.einsum import einsum, squared_length
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.terms import Term
 from asyncppo_ros.simulation.state import SimulationState
@@ -65,7 +65,7 @@ class Ant(Task):
     def reward(self, state: SimulationState, action: np.ndarray) -> np.ndarray:
         """Give the speed [m/s], one more while healthy, less the costs of control and contact."""
         travelled = state.fields['xpos'][:, _TORSO, 0] - state.memory['torso_x'][:, 0]
-        control = einsum('na,na->n', action, action)
+        control = squared_length(action)
         force = np.clip(state.fields['cfrc_ext'], -_CONTACT_CLIP, _CONTACT_CLIP)
         contact = einsum('nbk,nbk->n', force, force)
         return (_FORWARD_WEIGHT * travelled / self.control_dt

@@ -13,7 +13,7 @@ Termination: never.  Truncation: after 1,000 control steps.
 
 import numpy as np
 
-from asyncppo_ros.einsum import einsum
+from asyncppo_ros.einsum import squared_length
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.terms import Term
 from asyncppo_ros.simulation.state import SimulationState
@@ -50,6 +50,6 @@ class HalfCheetah(Task):
     def reward(self, state: SimulationState, action: np.ndarray) -> np.ndarray:
         """Give the forward speed [m/s] minus the cost of control."""
         speed = (state.qpos[:, 0] - state.previous_qpos[:, 0]) / self.control_dt
-        cost = einsum('na,na->n', action, action)
+        cost = squared_length(action)
         cost *= _CONTROL_WEIGHT
         return np.subtract(speed, cost, out=speed)

@@ -18,7 +18,7 @@ Termination: the torso is lower than 1 m or higher than 2 m.  Truncation: after 
 import mujoco
 import numpy as np
 
-from asyncppo_ros.einsum import einsum
+from asyncppo_ros.einsum import einsum, squared_length
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.terms import Term
 from asyncppo_ros.simulation.state import SimulationState
@@ -80,7 +80,7 @@ class Humanoid(Task):
         """Give the speed [m/s], five more while healthy, less the costs of control and contact."""
         travelled = self._centre_x(state) - state.memory['centre_x'][:, 0]
         command = _CONTROL_RANGE * action
-        control = einsum('na,na->n', command, command)
+        control = squared_length(command)
         force = state.fields['cfrc_ext']
         contact = _CONTACT_WEIGHT * einsum('nbk,nbk->n', force, force)
         return (_FORWARD_WEIGHT * travelled / self.control_dt

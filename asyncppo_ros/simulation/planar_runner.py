@@ -14,7 +14,7 @@ Termination: the torso is too low, too high or too tilted.  Truncation: after 1,
 import mujoco
 import numpy as np
 
-from asyncppo_ros.einsum import einsum
+from asyncppo_ros.einsum import squared_length
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.terms import Term
 from asyncppo_ros.simulation.state import SimulationState
@@ -71,7 +71,7 @@ class PlanarRunner(Task):
     def reward(self, state: SimulationState, action: np.ndarray) -> np.ndarray:
         """Give the forward speed [m/s], one more while healthy, less the cost of control."""
         speed = (state.qpos[:, 0] - state.previous_qpos[:, 0]) / self.control_dt
-        cost = einsum('na,na->n', action, action)
+        cost = squared_length(action)
         cost *= _CONTROL_WEIGHT
         speed += self._healthy(state)
         return np.subtract(speed, cost, out=speed)

@@ -31,7 +31,7 @@ Truncation: after 20 s.  Success: the episode ended without a fall.
 import mujoco
 import numpy as np
 
-from asyncppo_ros.einsum import einsum
+from asyncppo_ros.einsum import squared_length
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.state import RobotState
 from asyncppo_ros.robot.terms import (
@@ -134,15 +134,16 @@ class QuadrupedWalk(Task):
         change = action - state.memory['previous_action']
         state.memory['previous_action'][...] = action
         parts = {
-            'velocity': np.exp(-_square(velocity[:, :2] - asked[:, :2]) / _VELOCITY_WIDTH ** 2),
+            'velocity': np.exp(-squared_length(velocity[:, :2] - asked[:, :2])
+                               / _VELOCITY_WIDTH ** 2),
             'turn': np.exp(-((turn[:, 2] - asked[:, 2]) / _TURN_WIDTH) ** 2),
             'vertical': velocity[:, 2] ** 2,
-            'tilt_rate': _square(turn[:, :2]),
-            'tilt': _square(state.projected_gravity[:, :2]),
+            'tilt_rate': squared_length(turn[:, :2]),
+            'tilt': squared_length(state.projected_gravity[:, :2]),
             'height': (state.qpos[:, 2] - _STANCE_HEIGHT) ** 2,
-            'effort': _square(state.joint_effort),
-            'action_change': _square(change),
-            'stance': _square(state.joint_position - STANCE),
+            'effort': squared_length(state.joint_effort),
+            'action_change': squared_length(change),
+            'stance': squared_length(state.joint_position - STANCE),
             **self._gait(state)}
         return sum(weight * parts[name] for name, weight in _WEIGHTS.items())
 
@@ -194,7 +195,3 @@ def base_height(state: SimulationState) -> np.ndarray:
 def foot_height(state: SimulationState, feet: list[int]) -> np.ndarray:
     """Give the heights of the lowest points of the feet, which are sites of the model."""
     return state.fields['site_xpos'][:, feet, 2] - _FOOT_RADIUS
-
-
-def _square(vectors: np.ndarray) -> np.ndarray:
-    return einsum('nk,nk->n', vectors, vectors)

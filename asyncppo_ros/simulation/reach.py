@@ -19,7 +19,7 @@ Termination: never.  Truncation: after 3 s.  Success: the fingertip ends within 
 import mujoco
 import numpy as np
 
-from asyncppo_ros.einsum import einsum
+from asyncppo_ros.einsum import squared_length
 from asyncppo_ros.robot.actions import ActionMap
 from asyncppo_ros.robot.state import RobotState
 from asyncppo_ros.robot.terms import joint_position, joint_velocity, Term, tip_to_goal
@@ -83,19 +83,15 @@ class Reach(Task):
         """Give -d + exp(-d / 3 cm) minus small costs of action and of speed."""
         distance = self._distance(state)
         return (np.exp(-distance / _NEAR) - distance
-                - _ACTION_WEIGHT * _square(action)
-                - _VELOCITY_WEIGHT * _square(state.joint_velocity))
+                - _ACTION_WEIGHT * squared_length(action)
+                - _VELOCITY_WEIGHT * squared_length(state.joint_velocity))
 
     def success(self, state: SimulationState) -> np.ndarray:
         """Say where the fingertip is within 2 cm of the goal."""
         return self._distance(state) <= SUCCESS
 
     def _distance(self, state: SimulationState) -> np.ndarray:
-        return np.sqrt(_square(self._to_goal.function(state)))
-
-
-def _square(vectors: np.ndarray) -> np.ndarray:
-    return einsum('nk,nk->n', vectors, vectors)
+        return np.sqrt(squared_length(self._to_goal.function(state)))
 
 
 def draw_goal(rng: np.random.Generator) -> np.ndarray:

@@ -304,6 +304,7 @@ def decode(frames: Sequence[bytes]) -> Message:
     if len(frames[1]) > MAX_BODY:
         raise CodecError('oversized', f'{kind.__name__} of {len(frames[1])} bytes')
     try:
+        # Of bytes json would first find out the encoding.
         values = json.loads(bytes(frames[1]).decode())
     except (ValueError, RecursionError):
         raise CodecError('malformed', f'{kind.__name__} is not JSON') from None

@@ -151,13 +151,13 @@ class ZmqChunkSender(ChunkSender):
             The learner refused this actor.
 
         """
+        self._send_due()
         if timeout > 0.0:
-            self._send_due()
             self._socket.poll(round(timeout * 1e3))
-        self._receive()
+        if self._receive():
+            self._hand_over()
         if self._refused:
             raise RunError(f'the learner refused this actor: {self._refused}')
-        self._send_due()
 
     def permit_for(self, sequence: int) -> Identity | None:
         """Give the oldest policy chunk `sequence` may be collected with; None = not yet."""
@@ -211,14 +211,17 @@ class ZmqChunkSender(ChunkSender):
         if not self._shares_context:
             self._context.term()
 
-    def _receive(self) -> None:
-        """Handle all that has arrived."""
+    def _receive(self) -> bool:
+        """Handle all that has arrived; say whether anything has."""
+        arrived = False
         while has_message(self._socket):
             frames = self._socket.recv_multipart(zmq.NOBLOCK)
+            arrived = True
             try:
                 self._handle(decode(frames), frames[2:])
             except CodecError:
                 continue  # not from a learner; permits are absolute, so nothing is missed
+        return arrived
 
     def _send_due(self) -> None:
         now = time.monotonic()

@@ -55,6 +55,11 @@ def entering(namespace, hostname, hidden=()):
             ENTER, 'sh', hostname, ' '.join(map(str, hidden))]
 
 
+def namespace_of(owner, name):
+    """Give the name that the system has for a host, or for the switch, of a network."""
+    return f'{PREFIX}-{owner}-{name}'
+
+
 class Network:
     """
     Hosts on one switch, as a context manager: nothing is left of them after it.
@@ -77,7 +82,7 @@ class Network:
 
     def __init__(self, addresses, hidden=None, slow=None):
         self.owner = f'{os.getpid()}.{next(NUMBERS)}'
-        self._switch = f'{PREFIX}-{self.owner}-switch'
+        self._switch = namespace_of(self.owner, 'switch')
         self._addresses, self._hidden, self._slow = addresses, hidden or {}, slow or {}
         self.hosts = {}
 
@@ -88,8 +93,8 @@ class Network:
             ip('-n', self._switch, 'link', 'add', 'switch', 'type', 'bridge')
             ip('-n', self._switch, 'link', 'set', 'switch', 'up')
             for name, address in self._addresses.items():
-                self.hosts[name] = Host(name, address, self.owner, self._switch,
-                                        self._hidden.get(name, ()), self._slow.get(name))
+                self.hosts[name] = Host(name, address, self.owner, self._hidden.get(name, ()),
+                                        self._slow.get(name))
         except BaseException:
             self.__exit__()
             raise
@@ -123,20 +128,19 @@ class Host:
 
     """
 
-    def __init__(self, name, address, owner, switch, hidden=(), slow=None):
+    def __init__(self, name, address, owner, hidden=(), slow=None):
         self.name, self.address, self.port = name, address, f'to-{name}'
         self.processes = []
-        self._namespace = f'{PREFIX}-{owner}-{name}'
-        self._switch = switch
+        self._namespace, self._switch = (namespace_of(owner, part) for part in (name, 'switch'))
         self._hidden = hidden
         ip('netns', 'add', self._namespace)
         ip('-n', self._namespace, 'link', 'set', 'lo', 'up')
         if slow is None:
-            ip('-n', switch, 'link', 'add', self.port, 'type', 'veth', 'peer', 'name', 'eth0',
-               'netns', self._namespace)
+            ip('-n', self._switch, 'link', 'add', self.port, 'type', 'veth',
+               'peer', 'name', 'eth0', 'netns', self._namespace)
         else:
             self._join_slowly(slow)
-        ip('-n', switch, 'link', 'set', self.port, 'master', 'switch', 'up')
+        ip('-n', self._switch, 'link', 'set', self.port, 'master', 'switch', 'up')
         ip('-n', self._namespace, 'address', 'add', f'{address}/24', 'dev', 'eth0')
         ip('-n', self._namespace, 'link', 'set', 'eth0', 'up')
 
